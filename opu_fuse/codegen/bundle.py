@@ -35,7 +35,8 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.isa.footprint import moved_bytes
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan
+from opu_fuse.schedule.plan import MachineProgram, Plan
+from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.schedule.tile_choice import PlannedLayer
 
 BEFORE = -1
@@ -123,13 +124,14 @@ def _execution_order(plan: Plan) -> dict[int, int]:
     prefetched.
     """
     seen: dict[int, int] = {}
+    second = plan.two_results
     for segment in plan.segments:
         if isinstance(segment, MachineProgram):
             for group, instruction in zip(segment.groups, segment.instructions, strict=True):
                 if group >= 0 and instruction.engine is not Engine.LOAD:
                     seen.setdefault(group, len(seen))
-                    if group in plan.two_results:
-                        seen.setdefault(plan.two_results[group], len(seen))
+                    if group in second:
+                        seen.setdefault(second[group], len(seen))
     return seen
 
 
@@ -291,22 +293,22 @@ def _groups(
     ranges: Mapping[int, tuple[InstructionRange, ...]],
 ) -> Iterator[GroupInfo]:
     moved = _moved_bytes(plan, number, hw)
-    not_stored: dict[int, list[int]] = {}  # base allocation -> outputs of groups inside it
-    for group in sorted(plan.not_stored):
+    written: dict[int, list[int]] = {}  # base allocation -> outputs of groups inside it
+    for group in sorted(plan.layers):
         node = plan.layers[group][0].layer.output
-        not_stored.setdefault(plan.uses[node].storage.alias_root, []).append(node)
+        written.setdefault(plan.uses[node].storage.alias_root, []).append(node)
     views: dict[int, list[Node]] = {}
     for node, base in _maps(dfg, plan):
         if base not in plan.placements:
             views.setdefault(base, []).append(node)
-    pass_of = plan.pass_of
+    pass_of = {norm: group for group, norm in plan.two_results.items()}
     numbered = sorted((number[g.index], g) for g in partition.groups if g.index in number)
     for index, group in numbered:
         parts = plan.layers[group.index]
         layer = parts[0].layer
         first, *others = layer.operands
         reads = (
-            *not_stored.get(plan.uses[first].storage.alias_root, (first,)),
+            *_outputs_in(first, written, plan),
             *(n for n in others if dfg[n].kind is not Kind.CONST),
         )
         name = layer.name
@@ -327,6 +329,17 @@ def _groups(
             stages=tuple(_stages(dfg, parts[0], views)),
             instructions=ranges[index],
         )
+
+
+def _outputs_in(node: int, written: Mapping[int, Sequence[int]], plan: Plan) -> Iterator[int]:
+    """Yield a value, or the outputs of groups that it consists of where it is not in DRAM.
+
+    written: base allocation -> these outputs.
+    """
+    storage = plan.uses[node].storage
+    inside = () if node in plan.placements else written.get(storage.alias_root, ())
+    found = [each for each in inside if plan.uses[each].storage.overlaps(storage)]
+    yield from found or (node,)
 
 
 def _stages(

@@ -75,12 +75,8 @@ def _constants(
         slots = pre_slots(dfg, layer.pre)
         units = [pack_params(*_affine(dfg, slot[0]), layer.in_pieces, hw) for slot in slots]
         yield planned.pre, np.concatenate(units, axis=1).reshape(-1)
-    if layer.tables:
-        from opu_fuse.dfg.function_tables import (
-            table_entries,  # what computes functions; few have tables
-        )
-
-        tables = [pack_table(table_entries(dfg, node), hw) for node in layer.tables]
+    if layer.functions:
+        tables = [pack_table(np.frombuffer(each, np.int8), hw) for each in layer.functions]
         yield planned.table, np.concatenate(tables)
     if layer.norm is not None and layer.norm.looks_up is not None:
         yield planned.exponentials, pack_exponentials(table_words(*layer.norm.looks_up), hw)

@@ -2,7 +2,7 @@
 
 If no window overlaps two images, the batched layer is simply a layer with more rows. Otherwise
 tiles, windows and padding are per image (`Shape.images`). The rows of a product by rows are such
-images too.
+images too, and those of a norm by rows.
 """
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ def batched(shape: Shape, images: int) -> Shape:
     pool = _stacked(shape.pool_window, shape.pre_pool_rows, shape.out_rows)
     gated = shape.gated or any(side.broadcast for side in shape.sides)  # one pixel for an image
     if window is None or pool is None or gated or shape.phased or shape.whole_map:
-        return replace(shape, images=images)
+        return replace(shape, images=images * shape.images)
     return replace(
         shape,
         in_rows=images * shape.in_rows,

@@ -35,6 +35,17 @@ class Storage(Struct, frozen=True, kw_only=True):
     skips: tuple[int, int] = (0, 0)
 
     @property
+    def channel_blocks(self) -> range:
+        """Its channel blocks in the base allocation."""
+        return range(self.block, self.block + self.layout.blocks)
+
+    def overlaps(self, other: "Storage") -> bool:
+        """Whether two values have channel blocks in common."""
+        ours, theirs = self.channel_blocks, other.channel_blocks
+        disjoint = ours.stop <= theirs.start or theirs.stop <= ours.start
+        return self.alias_root == other.alias_root and not disjoint
+
+    @property
     def offset(self) -> int:
         """Bytes from the start of the base allocation."""
         return self.layout.word_at(self.block) * self.layout.word

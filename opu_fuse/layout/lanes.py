@@ -219,7 +219,7 @@ def _required_lanes(
 
     producers: list[Node] = []
     for node in dfg.nodes:
-        if not _keeps_lanes(dfg, hw, node):
+        if not keeps_lanes(dfg, hw, node):
             producers.append(node)
             continue
         for operand in node.operands:
@@ -322,13 +322,14 @@ def _lanes(
     same_channels = [
         pieces for i, pieces in holed_operands if feature_shape(dfg[i].shape)[0] == channels
     ]
-    if not same_channels or not _keeps_lanes(dfg, hw, node):
+    if not same_channels or not keeps_lanes(dfg, hw, node):
         return own_lanes
     pieces = max(same_channels, key=lambda pieces: (len(pieces), extent(pieces)))  # most holes
     return replace(own_lanes, pieces=pieces, span=extent(pieces))
 
 
-def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
+def keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
+    """Whether an operator writes every channel to the lane from which it reads it."""
     if node.kind is not Kind.CALL:
         return False
     if node.is_virtual:
@@ -343,7 +344,7 @@ def _readers_of_constants(dfg: Dfg, hw: HwSpec) -> dict[int, int]:
     readers = {n.index: dfg.users[n.index] for n in dfg.nodes if n.kind is Kind.CONST}
     alone = {index: dfg[users[0]] for index, users in readers.items() if len(users) == 1}
     maps = {i: n for i, n in alone.items() if n.access == (Access.FULL, Access.FULL)}
-    return {index: node.index for index, node in maps.items() if _keeps_lanes(dfg, hw, node)}
+    return {index: node.index for index, node in maps.items() if keeps_lanes(dfg, hw, node)}
 
 
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, known: list[Lanes], node: Node) -> Lanes:

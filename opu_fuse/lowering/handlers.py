@@ -18,6 +18,7 @@ from opu_fuse.layout.pixel_packing import UNIT
 from opu_fuse.layout.shape import POINT, Window
 from opu_fuse.lowering.pool_windows import exceeds_pools, is_summed_faster, largest_window
 from opu_fuse.lowering.stored_maps import permuted, same_map
+from opu_fuse.normalisation import BY_ROWS
 from opu_fuse.units import BY_STAGE, STAGE_OF_OPERATOR
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
@@ -49,10 +50,9 @@ class Draft(Struct, kw_only=True):
     value: DFG index of the chain's latest value;
     pre_pool: sizes of the map of partial sums;
     second: map that the array reads as weights;
-    sequences: rows of a product that are multiplied one by one (`operand_maps.sequences`);
+    sequences: rows of a product or norm that are computed one by one (`operand_maps.sequences`);
     stored: map whose pixels the store permutes;
-    last: the operator before the store, if any;
-    front: number of operators before the array. The other fields are those of `Geometry` and
+    last: the operator before the store, if any. The other fields are those of `Geometry` and
     `Shape`.
     """
 
@@ -81,36 +81,26 @@ class Draft(Struct, kw_only=True):
     stored: Map | None = None
     macs: int = 0
     stages: list[StageOf] = field(default_factory=list)
-    front: int = 0
 
-    def stage(
-        self,
-        stage: Stage,
-        node: Node,
-        *,
-        side: int | None = None,
-        broadcast: bool = False,
-        swapped: bool = False,
-    ) -> None:
-        """Add a stage; the arguments are the fields of `StageOf`.
+    def stage(self, added: StageOf) -> None:
+        """Add a stage.
 
         Raises DoesNotFit for a second pool, and for the array after a stage. The matcher checks the
         number of units.
         """
+        stage, node = added.stage, self.dfg[added.node]
         if BY_STAGE[stage].windows and any(item.stage is stage for item in self.stages):
             raise ends_before(node, "a pass pools once, and its group does already")
         crops = self.pad is not None and min(self.dfg[self.pad].attrs["pads"]) < 0
         if stage is Stage.REQUANT and (self.stages or crops):  # its padding would show what is cut
             raise ends_before(node, "the array comes first in a pass")
-        self.stages.append(
-            StageOf(stage=stage, node=node.index, side=side, broadcast=broadcast, swapped=swapped)
-        )
+        self.stages.append(added)
 
     def on_array(self, node: Node) -> None:
         """Run an operator on the array, whose partial sums are its result."""
         self.anchor = node.index
         self.pre_pool = feature_shape(node.shape)
-        self.stage(Stage.REQUANT, node)
+        self.stage(StageOf(stage=Stage.REQUANT, node=node.index))
 
 
 def ends_before(node: Node, what: str, which: str = "it") -> DoesNotFit:
@@ -175,11 +165,6 @@ def _transposed(draft: Draft, node: Node) -> None:
     _array(draft, node, draft.pre_pool[1:])
 
 
-def _shuffle(draft: Draft, node: Node) -> None:
-    """A permutation of channels: a convolution with ones and zeros."""
-    draft.on_array(node)
-
-
 def _dense(draft: Draft, node: Node) -> None:
     """The flattened map as a convolution over the whole map, padded if a pad is in front."""
     draft.window = Window(kernel=draft.pre_pool[1:], pads=draft.window.pads)
@@ -224,7 +209,11 @@ def _by_value(draft: Draft, node: Node) -> None:
     """A stage that needs nothing but the value."""
     stage = STAGE_OF_OPERATOR[node.op].stage
     assert stage is not None
-    draft.stage(stage, node)
+    if BY_ROWS in node.attrs:
+        if draft.anchor is not None or draft.stages or draft.window != POINT:
+            raise ends_before(node, "it normalises rows of a map one by one")
+        draft.sequences = feature_shape(node.shape)[1]
+    draft.stage(StageOf(stage=stage, node=node.index))
 
 
 def _pool(draft: Draft, node: Node) -> None:
@@ -245,7 +234,7 @@ def _pool(draft: Draft, node: Node) -> None:
         raise ends_before(
             node, "its window exceeds every pool module, and the array is busy in its group"
         )
-    draft.stage(Stage.POOL, node)
+    draft.stage(StageOf(stage=Stage.POOL, node=node.index))
     (_, rows, cols), out = draft.pre_pool, feature_shape(node.shape)[1:]
     # What no window reads is not computed (and then more than all multipliers would have worked).
     read = window.reads(0, out[0], rows) * window.reads(1, out[1], cols)
@@ -304,13 +293,23 @@ def _with_map(draft: Draft, node: Node) -> None:
             "the pipeline would carry its operand of one pixel",
             "let it end the group before",
         )
-    if node.access[1 - at] is not Access.FULL:
-        _computed(dfg, node, other)
+    if node.access[1 - at] is not Access.FULL and dfg[other].kind is Kind.CONST:
+        raise DoesNotFit(  # the residual stage reads from the memory of feature maps
+            node.name,
+            f"its operand {dfg[other].name} is a constant, and no convolution of its group takes "
+            "it up",
+            "let it follow a convolution directly",
+        )
     if node.op == "add":
         same_map(dfg, node, other)
-    broadcast = feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:]
-    side = dfg.base(other)
-    draft.stage(Stage.RESIDUAL, node, side=side, broadcast=broadcast, swapped=at == 1)
+    item = StageOf(
+        stage=Stage.RESIDUAL,
+        node=node.index,
+        side=dfg.base(other),
+        broadcast=feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:],
+        swapped=at == 1,
+    )
+    draft.stage(item)
 
 
 def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signature for all operators
@@ -319,17 +318,6 @@ def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signatur
         node,
         "before the array a channel affine comes first, its group has begun with another operator",
     )
-
-
-def _computed(dfg: Dfg, node: Node, other: int) -> None:
-    """The residual stage reads its second operand from the memory of feature maps."""
-    if dfg[other].kind is Kind.CONST:
-        raise DoesNotFit(
-            node.name,
-            f"its operand {dfg[other].name} is a constant, and no convolution of its group takes "
-            "it up",
-            "let it follow a convolution directly",
-        )
 
 
 def _sum_pads(a: Pads, b: Pads) -> Pads:
@@ -346,7 +334,7 @@ HANDLERS: dict[str, Callable[[Draft, Node], None]] = {
     "add": _with_map,
     "multiply": _with_map,
     "transposed_conv": _transposed,
-    "shuffle": _shuffle,
+    "shuffle": Draft.on_array,  # a convolution with ones and zeros
     "upsample": _upsample,
     "permute": _permute,
     "batch_norm": _batch_norm,

@@ -8,6 +8,7 @@ from opu_fuse.dfg.graph import Node
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces
 from opu_fuse.lowering.handlers import Draft, ends_before
+from opu_fuse.normalisation import BY_ROWS
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.norm import CHANNELS_MAX
 
@@ -57,13 +58,15 @@ def norm_sizes(draft: Draft, pieces: Pieces) -> dict[str, Any]:
 
 def _require_one_pass(draft: Draft, node: Node) -> None:
     """Raise DoesNotFit unless a pass computes the whole map of a norm, and its sums hold it."""
-    if draft.transposed is not None or draft.sequences > 1:
+    rows_alone = BY_ROWS in node.attrs
+    if draft.transposed is not None or (draft.sequences > 1 and not rows_alone):
         raise DoesNotFit(
             node.name,
             "it normalises a whole map, and the operator before it computes parts of one",
             "end the group before it",
         )
     channels, rows, cols = draft.pre_pool
+    rows = 1 if rows_alone else rows
     values = rows * cols * -(-channels // draft.hw.word_channels) * draft.hw.word_channels
     if values > CHANNELS_MAX:
         raise DoesNotFit(

@@ -53,10 +53,10 @@ def sequences(draft: Draft) -> int:
     across_rows = (i for i in draft.stages if i.broadcast or BY_STAGE[i.stage].windows)
     stage = next(across_rows, None)
     if draft.sequences > 1 and stage is not None:
-        assert draft.anchor is not None, "a product has sequences"
+        first = draft.anchor if draft.anchor is not None else draft.stages[0].node
         raise ends_before(
             draft.dfg[stage.node],
-            f"{draft.dfg[draft.anchor].name} computes its {draft.sequences} rows one by one",
+            f"{draft.dfg[first].name} computes its {draft.sequences} rows one by one",
         )
     return draft.sequences
 

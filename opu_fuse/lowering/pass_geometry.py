@@ -112,8 +112,8 @@ def group_geometry(
     draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, last=last, pre_pool=read)
     if nodes[0].op not in {"dense", "transpose"}:
         same_map(dfg, nodes[0], operand)
-    draft.front = _pre_chain(draft, nodes, front)
-    for node in nodes[draft.front :]:
+    before_array = _pre_chain(draft, nodes, front)
+    for node in nodes[before_array:]:
         if draft.upsample != (1, 1) or draft.permute is not None:
             raise DoesNotFit(
                 node.name,
@@ -129,7 +129,7 @@ def group_geometry(
         raise lost_pad(nodes[-1])
     if draft.depthwise and draft.pre:
         raise ends_before(
-            nodes[draft.front], "depthwise windows do not pass the pre chain", "the convolution"
+            nodes[before_array], "depthwise windows do not pass the pre chain", "the convolution"
         )
     return _finished(draft, read, nodes[-1], lanes)
 
@@ -343,7 +343,7 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
             draft.groups = (
                 draft.pre_pool[0] // draft.hw.word_channels
             )  # each block meets itself alone
-        draft.stage(Stage.REQUANT, nodes[count - 1])
+        draft.stage(StageOf(stage=Stage.REQUANT, node=nodes[count - 1].index))
     for node in nodes[:count]:
         if is_gate(draft.dfg, node.index):
             draft.gate = _gate(draft, nodes, node)

@@ -11,10 +11,10 @@ from itertools import accumulate, groupby, islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.batch import split_images
+from opu_fuse.layout.data_layout import Storage
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.emitted_units import (
     PlannedUnit,
@@ -22,12 +22,13 @@ from opu_fuse.schedule.emitted_units import (
     in_batch_blocks,
     planned_units,
 )
-from opu_fuse.schedule.fused_stack_choice import BYTES, RESOLUTION
-from opu_fuse.schedule.fused_stacks import apply_tiles, with_fused_stacks
-from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, Tiling
+from opu_fuse.schedule.fused_stack_choice import BYTES
+from opu_fuse.schedule.fused_stacks import with_fused_stacks
+from opu_fuse.schedule.segment_order import UnitGroups
+from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling, retiled
 from opu_fuse.tile_schedule.unit import with_residents
 from opu_fuse.tiling.candidates import choose_tile
-from opu_fuse.timing.segment_cycles import MARGIN, timed
+from opu_fuse.timing.segment_cycles import MARGIN, RESOLUTION, timed
 
 TIMED = 3
 """Batch blocks that are timed; the others take as long as the last of them."""
@@ -50,16 +51,17 @@ class _Run(Struct, frozen=True, kw_only=True):
 
 
 def with_fused_stacks_and_batch_blocks(
-    dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackChoice
+    tiling: Tiling, hw: HwSpec, choice: FusedStackChoice, storages: Mapping[int, Storage]
 ) -> Tiling:
     """Add fused stacks and batch blocks of the other layers, or batch blocks alone if cheaper.
 
     A fused stack may block a longer batch block, so both tilings are priced.
     """
-    mixed = _with_batch_blocks(dfg, with_fused_stacks(dfg, tiling, hw, choice), hw)
-    if tiling.layout.images == 1 or choice is not FusedStackChoice.AUTO or not mixed.fused_stacks:
+    mixed = _with_batch_blocks(with_fused_stacks(tiling, hw, choice, storages), hw)
+    has_stacks = any(unit.stack for unit in mixed.units)
+    if tiling.layout.images == 1 or choice is not FusedStackChoice.AUTO or not has_stacks:
         return mixed
-    blocked = _with_batch_blocks(dfg, tiling, hw)
+    blocked = _with_batch_blocks(tiling, hw)
     if _price(mixed, hw) <= _price(blocked, hw):
         return mixed
     trials = [replace(trial, chosen=False, outdone=trial.chosen) for trial in mixed.stack_trials]
@@ -72,18 +74,20 @@ def _price(tiling: Tiling, hw: HwSpec) -> float:
     return sum(sum(each.spent.values()) + BYTES * each.memory.used for each in times)
 
 
-def _with_batch_blocks(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+def _with_batch_blocks(tiling: Tiling, hw: HwSpec) -> Tiling:
     """Add batch blocks where they are faster; a batch of one image has none."""
     if tiling.layout.images == 1 or not hw.post.keep:
         return tiling
-    blocks: list[BatchBlock] = []
+    blocks: list[UnitGroups] = []
+    new: dict[int, PlannedLayer] = {}
     for units in planned_units(tiling, hw):
         for first, last in _chains(units, tiling.layout.images):
             best = _best(units, first, last, tiling.layout.images, hw)
             for run in best:
                 groups = tuple(unit.groups[0] for unit in units[run.first : run.last])
-                blocks.append(BatchBlock(groups=groups, layers=run.layers, images=run.images))
-    return apply_tiles(dfg, replace(tiling, batch_blocks=tuple(blocks)), hw) if blocks else tiling
+                blocks.append(UnitGroups(groups=groups, images=run.images))
+                new |= zip(groups, run.layers, strict=True)
+    return retiled(tiling, hw, new).with_units(blocks) if blocks else tiling
 
 
 def _chains(units: PlannedUnits, images: int) -> Iterator[tuple[int, int]]:

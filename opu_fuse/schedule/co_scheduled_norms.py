@@ -7,23 +7,21 @@ tile schedule decides whether that is faster.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.group_order import Step
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.pixel_packing import UNIT
 from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
-from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.head_pipelines import attentions, with_pipelines
-from opu_fuse.schedule.segment_order import SegmentSteps
-from opu_fuse.schedule.tile_choice import Tiling, retiled, with_uses
+from opu_fuse.schedule.segment_order import Segment, UnitGroups
+from opu_fuse.schedule.tile_choice import Tiling, retiled
 from opu_fuse.schedule.unit_order import UnitOrder
 from opu_fuse.tiling.shared_banks import shared_tiles, whole_input_tiles
 from opu_fuse.tiling.tile import Tile
+from opu_fuse.timing.segment_cycles import RESOLUTION
 
 _TRIED = 2
 """Partners that are timed, those with the most spare post cycles."""
@@ -41,38 +39,27 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
     and order.
     """
     order = UnitOrder(dfg, partition, tiling, hw)
-    segments: list[SegmentSteps] = []
+    segments: list[Segment] = []
     changed: list[PlannedUnit] = []
     for segment, units in zip(tiling.order, planned_units(tiling, hw), strict=True):
         now = _with_partners(units, order)
-        segments.append(_in_order(segment, now) if now != units else segment)
+        segments.append(tuple(_groups_of(now)) if now != units else segment)
         changed += [unit for unit in now if unit not in units]
     if not changed and segments == [*tiling.order]:
         return tiling
     new = {g: x for unit in changed for g, x in zip(unit.groups, unit.layers, strict=True)}
-    fillers = {a: b for unit in changed for a, b in pairwise(unit.groups)}
-    first = {u.groups[0]: len(u.layers[0].ranges) for u in changed if _is_first(u)}
-    tiling = replace(
-        retiled(tiling, hw, new),
-        co_scheduled={**tiling.co_scheduled, **fillers},
-        first_ranges=first,
-        fused_heads={unit.groups[0]: unit.heads.count for unit in changed if unit.heads},
-        order=tuple(segments),
-    )
-    return with_uses(dfg, tiling, hw)
+    return replace(retiled(tiling, hw, new), order=tuple(segments))
 
 
-def _in_order(segment: SegmentSteps, units: PlannedUnits) -> SegmentSteps:
-    """The steps of a segment with its units in another order. Groups of views remain in place."""
-    groups = (group for unit in units if not _is_first(unit) for group in unit.groups)
-    run = {group for unit in units for group in unit.groups}
-    steps = [Step(group=next(groups)) if s.group in run else s for s in segment.steps]
-    return replace(segment, steps=tuple(steps))
-
-
-def _is_first(unit: PlannedUnit) -> bool:
-    """Whether a unit computes the first ranges of a layer whose others are co-scheduled."""
-    return len(unit.layers) == 1 and unit.layers[0].partial
+def _groups_of(units: PlannedUnits) -> Iterator[UnitGroups]:
+    """Yield the groups of units; of a layer whose first ranges are a unit, those of the others."""
+    first = 0
+    for unit in units:
+        if len(unit.layers) == 1 and unit.layers[0].partial:
+            first = len(unit.layers[0].ranges)
+            continue
+        yield UnitGroups(groups=unit.groups, first_ranges=first, heads=unit.heads)
+        first = 0
 
 
 def _with_partners(units: PlannedUnits, order: UnitOrder) -> PlannedUnits:

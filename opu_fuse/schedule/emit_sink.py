@@ -229,10 +229,12 @@ class EmitSink(TileSink[PlannedLayer, Read]):
         pre_pool, chunk = source.pre_pool, source.chunk
         read, base = source.window or window(layer, chunk, pre_pool), source.bank
         if source.line_buffer is not None:
-            where = read.of_rows(layout)
-            base = source.line_buffer.word(read.part.rows[0]) + chunk.block * layout.row_words
+            row, rows = read.part.rows
+            pitch = source.line_buffer.pitch
+            where = read.by_rows(layout, pitch, row - read.above, rows)
+            base = source.line_buffer.word(row) + chunk.block * layout.row_words
         elif source.resident:
-            where = read.of_map(layout)
+            where = read.by_rows(layout, layout.blocks * layout.row_words, 0, shape.in_rows)
             above = read.above - layer.rows_in[0]
             base += chunk.block * layout.row_words + above * where["row_pitch"]
         else:

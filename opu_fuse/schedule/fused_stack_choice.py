@@ -6,17 +6,18 @@ stack are chosen by the cycles of its time slots, then by the timed tile schedul
 unfused groups.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from heapq import nsmallest
 from math import inf
 
 from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
-from opu_fuse.schedule.tile_choice import StackGroups, StackTrial
+from opu_fuse.schedule.segment_order import UnitGroups
+from opu_fuse.schedule.tile_choice import StackTrial
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.tile import ceil_div
-from opu_fuse.timing.segment_cycles import MARGIN, KnownByLayer, cycles, cycles_by_layer
+from opu_fuse.timing.segment_cycles import MARGIN, RESOLUTION, KnownByLayer, cycles, cycles_by_layer
 
 LONGEST = 12
 """Most layers of a fused stack. It bounds the time of the search."""
@@ -39,11 +40,6 @@ LEFT_TO_STRIPS, LEFT_TO_SHORTER = 1.005, 1.01
 strips, and no shorter stacks, are tried.
 """
 
-RESOLUTION = 0.0025
-"""Relative error of the timing: a gain must exceed this share of the cycles of the stack and of its
-neighbours.
-"""
-
 ROUNDING = 1e-9
 """Relative error of sums of cycles."""
 
@@ -56,9 +52,9 @@ moving a byte takes more energy than a cycle of computing.
 """
 
 
-def stack_groups(units: PlannedUnits, stack: FusedStack) -> StackGroups:
+def stack_groups(units: PlannedUnits, stack: FusedStack) -> UnitGroups:
     """Combine groups and the fused stack that computes them."""
-    return StackGroups(groups=tuple(unit.groups[0] for unit in units), stack=stack)
+    return UnitGroups(groups=tuple(unit.groups[0] for unit in units), stack=stack)
 
 
 class StackSearch:
@@ -84,23 +80,49 @@ class StackSearch:
         pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
         self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
 
-    def trials(self, chain: PlannedUnits) -> Iterator[StackTrial]:
-        """Yield the fused stacks tried for a chain, accepted or rejected."""
-        for first, proposed in self._proposed(chain, LONGEST):
-            part = chain[first : first + len(proposed.layers)]
-            whole = self._score(part, proposed.dram_bytes)
-            if whole and whole.chosen and whole.cycles <= LEFT_TO_SHORTER * proposed.array:
-                yield whole
-                continue
-            # The closed form underestimates stalls between the layers of a long stack.
-            shorter = [
-                trial
-                for at, sized in self._proposed(part, ceil_div(len(part), 2))
-                if (trial := self._score(part[at : at + len(sized.layers)], sized.dram_bytes))
-            ]
-            if whole is not None and sum(trial.merit for trial in shorter) <= whole.merit:
-                shorter = [whole]
-            yield from shorter
+    def trials(self, chain: PlannedUnits) -> list[StackTrial]:
+        """List the fused stacks tried for a chain, accepted or rejected.
+
+        If some that are proposed are not the best, and fit since layers share tables, the chain is
+        cut once more without these.
+        """
+        shared: set[tuple[int, int]] = set()
+        tried: dict[tuple[int, int], list[StackTrial]] = {}
+
+        def cut(refused: Collection[tuple[int, int]]) -> list[StackTrial]:
+            found: list[StackTrial] = []
+            for first, proposed in self._proposed(chain, LONGEST, refused):
+                key = first, first + len(proposed.layers)
+                if proposed.shares_tables:
+                    shared.add(key)
+                if key not in tried:
+                    tried[key] = self._best(chain[slice(*key)], proposed)
+                found += tried[key]
+            return found
+
+        result = cut(())
+        refused = [
+            (first, end)
+            for first, end in shared
+            if not any(x.chosen and len(x.fused.groups) == end - first for x in tried[first, end])
+        ]
+        again = cut(refused) if refused else []
+        return max(result, again, key=lambda trials: sum(trial.merit for trial in trials))
+
+    def _best(self, part: PlannedUnits, proposed: Sized) -> list[StackTrial]:
+        """The fused stack of all groups of a part, or shorter ones."""
+        whole = self._score(part, proposed.dram_bytes)
+        if whole and whole.chosen and whole.cycles <= LEFT_TO_SHORTER * proposed.array:
+            return [whole]
+        # The closed form underestimates stalls between the layers of a long stack.
+        shorter = [
+            trial
+            for at, sized in self._proposed(part, ceil_div(len(part), 2))
+            if (trial := self._score(part[at : at + len(sized.layers)], sized.dram_bytes))
+        ]
+        if whole is not None and sum(trial.merit for trial in shorter) <= whole.merit:
+            return [whole]
+        return shorter
 
     def _score(self, part: PlannedUnits, dram_bytes: int) -> StackTrial | None:
         """Score the fastest fused stack of all groups of a part; None if none fits."""
@@ -143,9 +165,12 @@ class StackSearch:
         before = {layer.output: alone[layer.output] for unit in counted for layer in unit.layers}
         return sum(before.values()) - sum(spent[output] for output in before), sum(before.values())
 
-    def _proposed(self, chain: PlannedUnits, longest: int) -> list[tuple[int, Sized]]:
+    def _proposed(
+        self, chain: PlannedUnits, longest: int, refused: Collection[tuple[int, int]] = ()
+    ) -> list[tuple[int, Sized]]:
         """List (number of the first layer, fused stack), from the end of the chain backwards.
 
+        refused: (first, end) of stacks that are left out.
         Layers whose maps are all resident anyway are skipped: fusing them gains nothing.
         """
         weight = BYTES / self.hw.dram.rate
@@ -158,6 +183,8 @@ class StackSearch:
             left = STRIPS  # strips that overflow a buffer also do so with one more layer
             for first in range(end - 2, max(end - longest, 0) - 1, -1):
                 if all(unit.resident for unit in chain[first : end - 1]):
+                    continue
+                if (first, end) in refused or self.strips.wiring(layers[first:end]) is None:
                     continue
                 tried = ((strip, self.strips.size(layers[first:end], *strip)) for strip in left)
                 sized = {strip: stack for strip, stack in tried if stack is not None}
@@ -195,7 +222,7 @@ def _timed(layers: Sequence[TiledLayer], strips: RowStrips) -> FusedStack | None
     Equivalent layer sequences (`_memo_key`) reuse the row strips chosen for the first of them, and
     their time slots.
     """
-    memo_key = _memo_key(layers, strips.alias_roots)
+    memo_key = _memo_key(layers, strips)
     if memo_key in strips.fastest:
         known = strips.fastest[memo_key]
         return known and strips.like(known[0], layers, *known[1])
@@ -232,17 +259,21 @@ def _ordered(
     return sorted(in_order, key=lambda pair: pair[0].cycles)
 
 
-def _memo_key(layers: Sequence[TiledLayer], alias_roots: Mapping[int, int]) -> Hashable:
+def _memo_key(layers: Sequence[TiledLayer], strips: RowStrips) -> Hashable:
     """Memo key: equal for layer sequences with the same time slots and the same timing."""
     numbers = {layer.writes.alias_root: number for number, layer in enumerate(layers)}
-    return tuple(
-        (
-            layer.shape,
-            layer.reads.layout,
-            layer.writes.layout,
-            layer is layers[-1] or layer.readers > 1,
-            tuple(numbers.get(alias_roots[value]) for value in layer.residuals),
-            layer.gate is not None and numbers.get(alias_roots[layer.gate]),
-        )
-        for layer in layers
+    alias_roots = strips.alias_roots
+    return (
+        strips.wiring(layers),
+        strips.stored(layers),
+        tuple(
+            (
+                layer.shape,
+                layer.reads.layout,
+                layer.writes.layout,
+                tuple(numbers.get(alias_roots[value]) for value in layer.residuals),
+                layer.gate is not None and numbers.get(alias_roots[layer.gate]),
+            )
+            for layer in layers
+        ),
     )

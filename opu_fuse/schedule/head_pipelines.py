@@ -48,17 +48,17 @@ _Wholes = Mapping[tuple[int, ...], PlannedUnit]
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """Units of a head: its scores with their norm, the product with the values, if it is one
-    unit, and the transposition of these, if there is one.
+    """Units of a head: its scores with their norm, the product with the values, and the
+    transposition of these, if there is one.
     """
 
     norm: PlannedUnit
-    values: PlannedUnit | None
+    values: PlannedUnit
     turned: PlannedUnit | None
 
     @property
     def units(self) -> list[PlannedUnit]:
-        return [unit for unit in (self.norm, self.values, self.turned) if unit is not None]
+        return [self.norm, self.values, *([self.turned] if self.turned else [])]
 
 
 class _Arrangement(NamedTuple):
@@ -80,17 +80,19 @@ def with_pipelines(
     found: the heads of each attention, whose units may be joined already.
     """
     for heads in found:
-        if all(head.values is not None for head in heads) and _alike(heads):
-            units = _with_pipeline(units, heads, order)
+        units = _with_pipeline(units, heads, order)
     return units
 
 
 def attentions(units: PlannedUnits, norms: PlannedUnits, order: UnitOrder) -> list[list[Head]]:
-    """The heads with each of these norms, those together that read from the same layers."""
-    found: dict[tuple[int, ...], list[Head]] = {}
+    """The heads with each of these norms, those together that read from the same layers; without
+    those of which some are not alike, or have no product in one unit.
+    """
+    found: dict[tuple[int, ...], list[Head | None]] = {}
     for norm in norms:
         found.setdefault(tuple(sorted(order.sources(norm))), []).append(_head(units, norm, order))
-    return [*found.values()]
+    whole = ([head for head in heads if head] for heads in found.values() if None not in heads)
+    return [heads for heads in whole if _alike(heads)]
 
 
 def _alike(heads: Sequence[Head]) -> bool:
@@ -99,13 +101,13 @@ def _alike(heads: Sequence[Head]) -> bool:
     return all(shape == shapes[0] for shape in shapes)
 
 
-def _head(units: PlannedUnits, norm: PlannedUnit, order: UnitOrder) -> Head:
+def _head(units: PlannedUnits, norm: PlannedUnit, order: UnitOrder) -> Head | None:
     single = [u for u in units if len(u.layers) == 1 and not u.layers[0].tile.undivided]
     by_group = {unit.groups[0]: unit for unit in single}
     readers = {*order.readers(norm)}
     values = by_group.get(readers.pop()) if len(readers) == 1 else None
     if values is None or not values.layers[0].shape.computed or values.layers[0].shape.passes:
-        return Head(norm=norm, values=None, turned=None)
+        return None
     others = [by_group[g] for g in order.sources(values) if g in by_group]
     turned = [unit for unit in others if unit.layers[0].shape.unit]
     only = len(turned) == 1 and {*order.readers(turned[0])} == {values.groups[0]}
@@ -152,11 +154,21 @@ def _source(unit: PlannedUnit, heads: Sequence[Head], order: UnitOrder) -> _Sour
     special = moves or shape.depthwise or shape.passes or shape.computed or shape.unit
     if special or not shape.array or len(unit.layers) > 1 or layer.tile.undivided:
         return None
-    blocks = [order.blocks_read(head.norm.layers[0]) for head in heads]
+    blocks = [_blocks_read(head.norm.layers[0]) for head in heads]
     if read != {*unit.groups} or None in blocks:
         return None
     blocks = tuple([b - layer.writes.block for b in blocks if b])
     return _Source(unit=unit, blocks=blocks, tiled={})
+
+
+def _blocks_read(layer: PlannedLayer) -> int | None:
+    """Channel blocks of one allocation up to the last that a product of two maps reads; None if it
+    reads two.
+    """
+    reads, second = layer.reads, layer.reads_second
+    if second is None or second.alias_root != reads.alias_root:
+        return None
+    return max(each.block + each.layout.blocks for each in (reads, second))
 
 
 def _pipelines(heads: Sequence[Head], source: _Source | None, hw: HwSpec) -> Iterator[PlannedUnits]:
@@ -166,8 +178,7 @@ def _pipelines(heads: Sequence[Head], source: _Source | None, hw: HwSpec) -> Ite
     early = sorted({2, -(-count // 2), count}) if source else []
     together = (False, True) if any(head.turned for head in heads) else (False,)
     plans = [(n, *how) for n in (*early, 0) if n <= count for how in product(_SHARES, together)]
-    operands = (unit for head in heads for unit in (head.turned, head.values) if unit is not None)
-    wholes = {unit.groups: _whole(unit, hw) for unit in operands}
+    wholes = {unit.groups: _whole(unit, hw) for head in heads for unit in head.units[1:]}
     tried: set[Hashable] = set()
     long: set[Hashable] = set()
     rests: dict[_Arrangement, list[PlannedUnits]] = {}
@@ -229,7 +240,7 @@ def _pipeline(
     norms = [head.norm for head in heads[first:]]
     transposes = [head.turned for head in heads if head.turned is not None]
     turned = turned and bool(norms)
-    values = [head.values for head in heads if head.values is not None]
+    values = [head.values for head in heads]
     lag = max(first + turned, 1) - first  # softmaxes before the first with values next to it
     units = [] if turned else [wholes[unit.groups] for unit in transposes]
     for number, norm in enumerate(norms):
@@ -260,7 +271,7 @@ def _fused(
     runs = head_runs([head.norm.layers[0] for head in heads[first:]])
     later = heads[first + runs[0][1] :] if turned and runs else []
     within = [head.turned for head in later if head.turned is not None]
-    pairs = [(head.norm, head.values) for head in heads[first:] if head.values is not None]
+    pairs = [(head.norm, head.values) for head in heads[first:]]
     unit = fused_heads(pairs, within, own, hw) if pairs else None
     if unit is None:
         return None

@@ -19,7 +19,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import layouts
 from opu_fuse.layout.zero_copy_joins import misplaced
 from opu_fuse.schedule.misfits import Misfit, misfits_at
-from opu_fuse.schedule.tile_choice import TileCache, Tiling, tile
+from opu_fuse.schedule.tile_choice import Tiling, tile
 
 Tiles = TypeVar("Tiles")
 
@@ -45,12 +45,12 @@ def needed_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> dict[tuple[int,
 
 
 def tile_with_copies(
-    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int
+    dfg: Dfg, partition: Partition, hw: HwSpec, images: int
 ) -> Fitted | tuple[Misfit, ...]:
     """Insert the copies that a partition needs, then `tile`. Misfits name nodes of `dfg`."""
     wanted = needed_copies(dfg, partition, hw)
     if not wanted:
-        tiling = tile(dfg, partition, hw, cache, images)
+        tiling = tile(dfg, partition, hw, images)
         return Fused(dfg, partition, tiling) if isinstance(tiling, Tiling) else tiling
     added = insert_copies(dfg, wanted)
     with_copy_groups = with_copies(name_copies(dfg, partition, wanted), added, hw)
@@ -58,7 +58,7 @@ def tile_with_copies(
         copy, why = with_copy_groups
         error = _no_copy(dfg, added, copy, why.reason)
         return misfits_at(dfg, partition, added.copies[copy], error)
-    tiling = tile(added.dfg, with_copy_groups, hw, cache, images)
+    tiling = tile(added.dfg, with_copy_groups, hw, images)
     if isinstance(tiling, Tiling):
         return Fused(added.dfg, with_copy_groups, tiling)
     return tuple(m for misfit in tiling for m in _of_the_graph(dfg, partition, misfit, added))

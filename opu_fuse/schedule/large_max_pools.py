@@ -12,6 +12,7 @@ from opu_fuse.dfg.split_max_pools import small_windows, split_window, with_split
 from opu_fuse.fuse.strategies.strategy_names import REWRITING
 from opu_fuse.hw.spec.check import largest
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.lowering.pool_windows import largest_window
 from opu_fuse.schedule.insert_copies import Fused, Tiles
 from opu_fuse.units.base import ModuleKind
 
@@ -49,6 +50,7 @@ def fuse_with_split_pools(
         left = {tried.dfg[op.node].name for op in tried.partition.host}.intersection(names)
         if not left:
             why = {dfg[index].name: reasons[index] for index in parts}
+            why |= tried.partition.rewrites
             return tried._replace(partition=dataclasses.replace(tried.partition, rewrites=why))
         parts = {
             index: row
@@ -73,4 +75,4 @@ def _most(hw: HwSpec) -> int:
     """Positions of the largest window that any tile can hold."""
     pools = [m.limits.window for m in hw.dataflow.modules.values() if m.kind is ModuleKind.POOL]
     reach = min((limit or largest("window") for limit in pools), default=1)
-    return min(hw.buffers.psum.bank_words, hw.buffers.feature.bank_words, reach)
+    return min(largest_window(hw), reach)

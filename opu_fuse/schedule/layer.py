@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.lowering.pass_geometry import Geometry
 from opu_fuse.lowering.polyphase import Phase
-from opu_fuse.units.base import Stage
 
 
 class Interior(Struct, frozen=True, kw_only=True):
@@ -31,14 +30,12 @@ class Interior(Struct, frozen=True, kw_only=True):
 class NormPasses(Struct, frozen=True, kw_only=True):
     """The norm of a pass.
 
-    node: DFG index of its operator;
     unit: bank of its unit;
     idle: lanes of the last channel block that hold no channel;
     statistics: registers of the passes before the one with results;
     looks_up: arguments of `units.norm.table_words`, if it looks up exponentials.
     """
 
-    node: int
     unit: int
     idle: int
     statistics: tuple[Mapping[str, int], ...]
@@ -55,6 +52,7 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     pad_value: int8 outside the input;
     pre_registers: registers of the pre chain;
     residual_units, table_units: banks of the units that read residuals and tables, in stage order;
+    functions: the 256 entries of each table;
     norm: passes before the one with results, if any;
     by_count: registers that depend on the (rows, columns) of a window inside the map, for averages
     that do not count padding;
@@ -73,16 +71,12 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     pre_registers: Mapping[str, int] = field(default_factory=dict)
     residual_units: tuple[int, ...] = ()
     table_units: tuple[int, ...] = ()
+    functions: tuple[bytes, ...] = ()
     norm: NormPasses | None = None
     by_count: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     per_channel: tuple[np.ndarray, ...] = ()
     interiors: tuple[Interior, ...] = ()
     further: bool = False
-
-    @property
-    def tables(self) -> tuple[int, ...]:
-        """DFG indices of the operators that use a table."""
-        return tuple(s.node for s in self.stages if s.stage is Stage.TABLE)
 
     def zero_bytes(self, word: int, hw: HwSpec) -> tuple[int, int]:
         """Bytes at the low and at the high end of a pixel's word of the second map that are loaded

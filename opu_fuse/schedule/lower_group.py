@@ -66,6 +66,9 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         pre_registers=_pre(dfg, geometry, hw),
         residual_units=tuple(m.bank for m in order if m.stage is Stage.RESIDUAL),
         table_units=tuple(m.bank for m in order if m.stage is Stage.TABLE),
+        functions=tuple(
+            _entries(dfg, item.node) for item in geometry.stages if item.stage is Stage.TABLE
+        ),
         norm=norm,
         by_count=parts,
         per_channel=tuple(records),
@@ -76,6 +79,14 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         for p, s in geometry.phases
     ]
     return layers[0], *(replace(layer, macs=0) for layer in layers[1:])
+
+
+def _entries(dfg: Dfg, node: int) -> bytes:
+    from opu_fuse.dfg.function_tables import (
+        table_entries,  # what computes functions; few have tables
+    )
+
+    return table_entries(dfg, node).tobytes()
 
 
 def _norm(dfg: Dfg, item: StageOf, own: Settings, bank: int, hw: HwSpec) -> NormPasses:
@@ -90,7 +101,6 @@ def _norm(dfg: Dfg, item: StageOf, own: Settings, bank: int, hw: HwSpec) -> Norm
         idle = ({"norm_idle": hw.word_channels - count} for count in lanes)
         passes = tuple({**one, **more} for one, more in zip(passes, idle, strict=True))
     return NormPasses(
-        node=item.node,
         unit=bank,
         idle=-channels % hw.word_channels,
         statistics=tuple(_unit_registers(registers, bank) for registers in passes),

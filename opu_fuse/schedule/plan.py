@@ -21,7 +21,8 @@ from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.memory_plan import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
-from opu_fuse.schedule.tensors import TensorUse, require_countable
+from opu_fuse.schedule.segment_order import HostWork
+from opu_fuse.schedule.tensors import TensorUse, require_countable, tensor_uses
 from opu_fuse.schedule.tile_choice import Tiling
 from opu_fuse.schedule.timed_tiles import with_tiles_without_waits
 from opu_fuse.tile_schedule.traversal import TileSchedule
@@ -49,15 +50,10 @@ class MachineProgram(Struct, frozen=True, kw_only=True):
     tiles: tuple[PostTile, ...]
 
 
-class HostWork(Struct, frozen=True, kw_only=True):
-    """One host segment: DFG nodes in order."""
-
-    nodes: tuple[int, ...]
-
-
 class Plan(Tiling, frozen=True, kw_only=True):
     """A complete schedule: a tiling with its memory and its programs.
 
+    uses: live ranges of all values in memory;
     placements: DFG index -> DRAM placement, without values that are not stored to DRAM;
     memory: the memory plan that they follow from;
     segments: machine programs and host segments, in execution order;
@@ -67,6 +63,7 @@ class Plan(Tiling, frozen=True, kw_only=True):
     window_bytes: bytes of the whole memory window.
     """
 
+    uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
     segments: tuple[MachineProgram | HostWork, ...]
     memory: MemoryPlan
@@ -107,24 +104,32 @@ def schedule(
 
     Raises DoesNotFit when the window exceeds the DRAM.
     """
-    require_countable(dfg, tiling.uses)
-    tiling = with_fused_stacks_and_batch_blocks(dfg, tiling, hw, fused_stacks)
+    uses = tensor_uses(dfg, tiling, hw)
+    require_countable(dfg, uses)
+    storages = {node: use.storage for node, use in uses.items()}
+    tiling = with_fused_stacks_and_batch_blocks(tiling, hw, fused_stacks, storages)
     tiling = with_tiles_without_waits(tiling, hw)
+    uses = tensor_uses(dfg, tiling, hw)
     constants = tiling.constants_bytes
     _require_room(dfg, hw, "weights", constants)  # before their instructions, which are many
     units = planned_units(tiling, hw, store_all=not reuse_memory)
-    not_stored = {value for unit in chain.from_iterable(units) for value in unit.not_stored}
+    not_stored = [value for unit in chain.from_iterable(units) for value in unit.not_stored]
     cycles: dict[int, float] = {}
     for segment_units in units:
         cycles |= timed(segment_units, hw).spent
-    uses = {n: use for n, use in tiling.uses.items() if use.storage.alias_root not in not_stored}
+    hidden = {(at.alias_root, block) for at in not_stored for block in at.channel_blocks}
+    stored = {
+        node: use
+        for node, use in uses.items()
+        if hidden.isdisjoint((use.storage.alias_root, n) for n in use.storage.channel_blocks)
+    }
     placements: dict[int, Placement] = {}
-    for node in [node for node in uses if dfg[node].kind is Kind.CONST]:
-        storage = uses.pop(node).storage
+    for node in [node for node in stored if dfg[node].kind is Kind.CONST]:
+        storage = stored.pop(node).storage
         placements[node] = Placement(offset=constants, layout=storage.layout, skips=storage.skips)
         constants = align(constants + storage.layout.size_bytes)
-    memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
-    for node, use in uses.items():
+    memory = plan_memory(_live_ranges(stored.values()), reuse=reuse_memory)
+    for node, use in stored.items():
         storage = use.storage
         offset = constants + memory.offsets[storage.alias_root] + storage.offset
         placements[node] = Placement(offset=offset, layout=storage.layout, skips=storage.skips)
@@ -132,9 +137,8 @@ def schedule(
     emitted: list[MachineProgram | HostWork] = []
     at = program_offset
     for segment, segment_units in zip(tiling.order, units, strict=True):
-        if not segment.machine:
-            nodes = tuple(t.node for t in segment.steps if t.node is not None)
-            emitted.append(HostWork(nodes=nodes))
+        if isinstance(segment, HostWork):
+            emitted.append(segment)
         elif segment_units:
             program = _emit(segment_units, placements, hw, at)
             emitted.append(program)
@@ -143,6 +147,7 @@ def schedule(
     _require_room(dfg, hw, "weights, feature maps and program", window)
     return Plan(
         **asdict(replace(tiling, constants_bytes=constants)),
+        uses=uses,
         placements=placements,
         segments=tuple(emitted),
         memory=memory,

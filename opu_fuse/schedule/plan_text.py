@@ -1,12 +1,14 @@
 """Tiles and the plan as text, in the order in which groups run."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.number_text import counted
-from opu_fuse.schedule.fused_stack_text import stack_lines
-from opu_fuse.schedule.plan import OUTSIDE, HostWork, Plan
+from opu_fuse.schedule.fused_stack_text import unit_lines
+from opu_fuse.schedule.plan import OUTSIDE, Plan
+from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.schedule.tensors import BEFORE
 from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling
 from opu_fuse.schedule.tile_trace import cost_text, size_text
@@ -14,14 +16,17 @@ from opu_fuse.schedule.tile_trace import cost_text, size_text
 
 def tiling_lines(tiling: Tiling, hw: HwSpec) -> Iterator[str]:
     """Yield the tile of every layer (rows x columns x channel blocks) and its estimated cost."""
-    partner, passes = tiling.partner_of, tiling.pass_of
+    where: dict[int, str] = {}
+    for unit in tiling.units:
+        for before, group in pairwise(unit.groups):
+            if unit.interleaved:
+                where[group] = f", between the tiles of group {before}"
+            elif unit.two_results:
+                where[group] = f", in the passes of group {before}"
     for index, parts in tiling.layers.items():
-        where = f", between the tiles of group {partner[index]}" if index in partner else ""
-        if index in passes:
-            where = f", in the passes of group {passes[index]}"
         for p in parts:
             cost = cost_text(p.tile, p.estimate, p.layer.shape, hw)
-            yield f"tiles of group {index}: {p.pieces} of {cost}{where}"
+            yield f"tiles of group {index}: {p.pieces} of {cost}{where.get(index, '')}"
 
 
 def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
@@ -42,7 +47,7 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
             f"{layout.channels}x{layout.rows}x{layout.cols}, "
             f"slots of {layout.slot}, alive from {first} to step {use.last}"
         )
-    yield from stack_lines(plan)
+    yield from unit_lines(plan)
     for number, segment in enumerate(plan.segments):
         if isinstance(segment, HostWork):
             yield f"segment {number}: host: {', '.join(dfg[n].name for n in segment.nodes)}"

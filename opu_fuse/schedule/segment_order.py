@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.group_order import Step, execution_order, producers
@@ -11,19 +10,50 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.pass_geometry import Geometry
+from opu_fuse.tile_schedule.fused_heads import FusedHeads
+from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tiling.tile import ceil_div, output_blocks
 
 
-class SegmentSteps(Struct, frozen=True, kw_only=True):
-    """Steps of one segment in execution order; machine: all are groups."""
+class UnitGroups(Struct, frozen=True, kw_only=True):
+    """Groups that run as one unit, in execution order.
 
-    machine: bool
-    steps: tuple[Step, ...]
+    first_ranges: output ranges that the first group computes before, in a unit of its own;
+    two_results: a group, and that of a norm of its result, which is computed in the same passes;
+    heads, stack: they are fused heads, or a fused stack;
+    images: they run batch block by batch block, of so many images each; 0: they do not.
+    """
+
+    groups: tuple[int, ...]
+    first_ranges: int = 0
+    two_results: bool = False
+    heads: FusedHeads | None = None
+    stack: FusedStack | None = None
+    images: int = 0
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether there are several groups whose tiles are interleaved."""
+        other = self.two_results or self.heads or self.stack or self.images
+        return len(self.groups) > 1 and not other
+
+
+class HostWork(Struct, frozen=True, kw_only=True):
+    """One host segment: DFG nodes in order."""
+
+    nodes: tuple[int, ...]
+
+
+Segment = tuple[UnitGroups, ...] | HostWork
+"""The units of a machine segment, without groups of views only; or a host segment."""
+
+SegmentGroups = tuple[int, ...] | HostWork
+"""Likewise the groups, with those of views."""
 
 
 def order_segments(
     dfg: Dfg, partition: Partition, aliases: Collection[int] = ()
-) -> tuple[SegmentSteps, ...]:
+) -> tuple[SegmentGroups, ...]:
     """Order all steps topologically, in the fewest segments alternating between machine and host.
 
     aliases: host views that need no execution, since they alias maps in the machine's memory; they
@@ -42,7 +72,7 @@ def _segments(
     aliases: Collection[int],
     *,
     machine_first: bool,
-) -> tuple[SegmentSteps, ...]:
+) -> tuple[SegmentGroups, ...]:
     """Put every step into the earliest segment of its side that is not before its producers.
 
     No order that begins on this side has fewer segments.
@@ -59,7 +89,9 @@ def _segments(
             segments[number].append(step)
         segment_of.update(dict.fromkeys(nodes, number))
     return tuple(
-        SegmentSteps(machine=(number % 2 == 0) == machine_first, steps=tuple(steps))
+        tuple(step.group for step in steps if step.group is not None)
+        if (number % 2 == 0) == machine_first
+        else HostWork(nodes=tuple(step.node for step in steps if step.node is not None))
         for number, steps in enumerate(segments)
     )
 
@@ -72,24 +104,24 @@ def _nodes(partition: Partition, step: Step) -> list[int]:
 
 
 def move_before_readers(
-    segment: SegmentSteps, layers: Mapping[int, Geometry], hw: HwSpec
-) -> SegmentSteps:
+    segment: SegmentGroups, layers: Mapping[int, Geometry], hw: HwSpec
+) -> SegmentGroups:
     """Move groups directly before the reader of their map, so that the map can be resident.
 
     Only one group may be in between: the one that produces the reader's other operand.
     """
-    if not hw.post.keep:
+    if not hw.post.keep or isinstance(segment, HostWork):
         return segment
-    steps = list(segment.steps)
-    passes = [None if t.group is None else layers.get(t.group) for t in steps]
+    groups = list(segment)
+    passes = [layers.get(group) for group in groups]
     triples = zip(passes, passes[1:], passes[2:], strict=False)
     for at, (ours, other, reader) in enumerate(triples):
         if ours is None or other is None or reader is None or reader.source != ours.output:
             continue
         can_move = other.output in reader.operands and ours.output not in other.operands
         if can_move and _fits_banks(ours.shape, hw):
-            steps[at : at + 2] = steps[at + 1], steps[at]
-    return replace(segment, steps=tuple(steps))
+            groups[at : at + 2] = groups[at + 1], groups[at]
+    return tuple(groups)
 
 
 def _fits_banks(shape: Shape, hw: HwSpec) -> bool:
@@ -99,14 +131,8 @@ def _fits_banks(shape: Shape, hw: HwSpec) -> bool:
     return max(read, written) <= hw.buffers.feature.bank_words
 
 
-def pair_co_scheduled(segment: SegmentSteps, fillers: Mapping[int, int]) -> SegmentSteps:
-    """Put every co-scheduled group directly after its partner. fillers: partner -> group."""
-    co_scheduled = set(fillers.values())
-    steps = []
-    for step in segment.steps:
-        if step.group in co_scheduled:
-            continue
-        steps.append(step)
-        if step.group is not None and step.group in fillers:
-            steps.append(Step(group=fillers[step.group]))
-    return replace(segment, steps=tuple(steps))
+def segment_of(segment: SegmentGroups, layers: Collection[int]) -> Segment:
+    """A segment whose groups are units of their own. layers: groups that are no views only."""
+    if isinstance(segment, HostWork):
+        return segment
+    return tuple(UnitGroups(groups=(group,)) for group in segment if group in layers)

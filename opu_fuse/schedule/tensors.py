@@ -1,6 +1,6 @@
 """Values in the memory window and their live ranges."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -9,9 +9,9 @@ from opu_fuse.dfg.views import values_read
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import DataLayout, Storage
-from opu_fuse.schedule.layer import Layer
-from opu_fuse.schedule.segment_order import SegmentSteps
+from opu_fuse.layout.data_layout import Storage
+from opu_fuse.schedule.segment_order import HostWork
+from opu_fuse.schedule.tile_choice import Tiling
 
 BEFORE = -1
 """Step of values that are written before the run."""
@@ -30,46 +30,31 @@ class TensorUse(Struct, frozen=True, kw_only=True):
     last: int
 
 
-def tensor_uses(
-    dfg: Dfg,
-    layers: Mapping[int, Layer],
-    segments: Sequence[SegmentSteps],
-    hw: HwSpec,
-    layout: DataLayout,
-    same_step: Collection[int] = (),
-) -> dict[int, TensorUse]:
+def tensor_uses(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> dict[int, TensorUse]:
     """Every value that a machine group reads or writes, by DFG index (never a change of view).
 
-    layers: group index -> layer;
-    same_step: groups that run in the same step as the machine group before them. Views between
-    them take no step.
+    A unit is a step, whatever its groups, and so is a host operator.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    machine = set(layout.sharers)
-    joined_steps = set(same_step)
+    machine = set(tiling.layout.sharers)
     step = BEFORE
-    for segment in segments:
-        for unit in segment.steps:
-            runs = unit.group in layers
-            step += (runs or not segment.machine) and unit.group not in joined_steps
-            if unit.group is not None and runs:
-                layer = layers[unit.group]
-                reads = list(layer.operands)
-                machine.update(reads, (layer.output,))
+    for segment in tiling.order:
+        for work in segment.nodes if isinstance(segment, HostWork) else segment:
+            step += 1
+            if isinstance(work, int):
+                first[work] = step
+                last |= dict.fromkeys((dfg.base(i) for i in values_read(dfg, work)), step)
+                continue
+            for layer in (tiling.layers[group][0].layer for group in work.groups):
+                machine.update(layer.operands, (layer.output,))
                 first[layer.output] = step
-            elif unit.node is not None:
-                reads = [dfg.base(i) for i in values_read(dfg, unit.node)]
-                first[unit.node] = step
-            else:
-                reads = []
-            for node in reads:
-                last[node] = step
+                last |= dict.fromkeys(layer.operands, step)
     for output in dfg.outputs:
         last[dfg.base(output)] = step + 1
     return {
         node: TensorUse(
-            storage=layout.storage(dfg, hw, node),
+            storage=tiling.layout.storage(dfg, hw, node),
             first=first.get(node, BEFORE),
             last=last.get(node, first.get(node, BEFORE)),
         )

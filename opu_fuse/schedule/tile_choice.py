@@ -1,6 +1,8 @@
 """Tile a whole model: lower groups to layers, choose their tiles, and co-schedule some of them."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,13 +26,13 @@ from opu_fuse.schedule.lower_group import lower_group, pass_of
 from opu_fuse.schedule.memory_plan import align
 from opu_fuse.schedule.misfits import Misfit, misfit_of, misfits_at
 from opu_fuse.schedule.segment_order import (
-    SegmentSteps,
+    HostWork,
+    Segment,
+    UnitGroups,
     move_before_readers,
     order_segments,
-    pair_co_scheduled,
+    segment_of,
 )
-from opu_fuse.schedule.tensors import TensorUse, tensor_uses
-from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.residency import count_reads
 from opu_fuse.tile_schedule.scratchpad import CONSTANTS
 from opu_fuse.tile_schedule.tiled_layer import Maps, TiledLayer
@@ -43,6 +45,9 @@ from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
+
+_CONSTANTS = ("weights", "params", "pre", "table", "exponentials", "unit", "halo", "end")
+"""Offsets of a layer's constants, in the order of the memory; those of `CONSTANTS` first."""
 
 
 class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
@@ -70,8 +75,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
 
     def constants_at(self, space: Space) -> int:
         """Byte offset of the constants that a buffer holds."""
-        offsets = self.weights, self.params, self.pre, self.table, self.exponentials
-        return offsets[CONSTANTS.index(space)]
+        return getattr(self, _CONSTANTS[CONSTANTS.index(space)])
 
     @property
     def pieces(self) -> int:
@@ -85,25 +89,6 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
         return self.tile.count(self.shape) * (steps + len(self.ranges))
 
 
-class StackGroups(Struct, frozen=True, kw_only=True):
-    """A fused stack and its groups, in execution order."""
-
-    groups: tuple[int, ...]
-    stack: FusedStack
-
-
-class BatchBlock(Struct, frozen=True, kw_only=True):
-    """Groups that run batch block by batch block.
-
-    layers: the tiled layers, with the shapes of all images and the tiles of one block;
-    images: images per block.
-    """
-
-    groups: tuple[int, ...]
-    layers: tuple[TiledLayer, ...]
-    images: int
-
-
 class StackTrial(Struct, frozen=True, kw_only=True):
     """A fused stack compared with its unfused groups: predicted cycles and DRAM bytes of both.
 
@@ -115,7 +100,7 @@ class StackTrial(Struct, frozen=True, kw_only=True):
     cycles, bytes: of the stack.
     """
 
-    fused: StackGroups
+    fused: UnitGroups
     chosen: bool
     merit: float
     outdone: bool = False
@@ -129,74 +114,44 @@ class Tiling(Struct, frozen=True, kw_only=True):
     """The tiles and the execution order of a model.
 
     layers: group index -> tiled layers, one per phase (groups of views only have none);
-    co_scheduled: group -> co-scheduled group, whose tiles are interleaved with its tiles;
-    two_results: group -> group of a norm of its result, which is computed in the same passes;
-    first_ranges: co-scheduled group -> output ranges that it computes before, in a unit of its own;
-    fused_heads: first group of each unit of fused heads, whose others are co-scheduled -> heads;
-    order, uses: execution order, and the live ranges that follow from it;
+    order: segments in execution order;
     layout: data layout of all values;
     constants_bytes: bytes of all constants;
-    fused_stacks: fused stacks;
-    stack_trials: fused stacks that were tried;
-    batch_blocks: groups that run batch block by batch block.
+    stack_trials: fused stacks that were tried.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
-    co_scheduled: Mapping[int, int]
-    order: tuple[SegmentSteps, ...]
-    uses: Mapping[int, TensorUse]
+    order: tuple[Segment, ...]
     layout: DataLayout
     constants_bytes: int
-    fused_stacks: tuple[StackGroups, ...] = ()
     stack_trials: tuple[StackTrial, ...] = ()
-    batch_blocks: tuple[BatchBlock, ...] = ()
-    two_results: Mapping[int, int] = {}
-    first_ranges: Mapping[int, int] = {}
-    fused_heads: Mapping[int, int] = {}
 
     @property
-    def partner_of(self) -> dict[int, int]:
-        """Co-scheduled group -> group whose tiles are interleaved with its tiles."""
-        fused = {group for groups in self.head_groups for group in groups}
-        return {norm: group for group, norm in self.co_scheduled.items() if group not in fused}
+    def units(self) -> list[UnitGroups]:
+        """Its units in execution order."""
+        segments = (segment for segment in self.order if not isinstance(segment, HostWork))
+        return [unit for segment in segments for unit in segment]
 
     @property
-    def head_groups(self) -> list[tuple[int, ...]]:
-        """The groups of each unit of fused heads, in execution order."""
-        return [self.together(first) for first in self.fused_heads]
+    def two_results(self) -> dict[int, int]:
+        """Group -> group of a norm of its result, which is computed in the same passes."""
+        return {unit.groups[0]: unit.groups[1] for unit in self.units if unit.two_results}
 
-    def together(self, group: int) -> tuple[int, ...]:
-        """A group, and those whose tiles are interleaved with its own or computed in its passes."""
-        after = self.co_scheduled if group in self.co_scheduled else self.two_results
-        found = [group]
-        while found[-1] in after:
-            found.append(after[found[-1]])
-        return tuple(found)
+    def with_units(self, several: Iterable[UnitGroups]) -> "Tiling":
+        """With these units of several groups, where the first of each runs."""
+        found = {unit.groups[0]: unit for unit in several}
+        others = {group for unit in found.values() for group in unit.groups[1:]}
 
-    @property
-    def pass_of(self) -> dict[int, int]:
-        """Group of a second result -> group whose passes compute it."""
-        return {norm: group for group, norm in self.two_results.items()}
+        def joined(segment: Segment) -> Segment:
+            if isinstance(segment, HostWork):
+                return segment
+            left = (unit for unit in segment if unit.groups[0] not in others)
+            return tuple(found.get(unit.groups[0], unit) for unit in left)
 
-    @property
-    def same_step(self) -> list[int]:
-        """Groups that run in the same step as their predecessor."""
-        several = (*self.fused_stacks, *self.batch_blocks)
-        others = (group for unit in several for group in unit.groups[1:])
-        return [*self.co_scheduled.values(), *self.two_results.values(), *others]
+        return replace(self, order=tuple(map(joined, self.order)))
 
 
-TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]
-"""Tiles of one machine, by (layer shape, whether the layer is co-scheduled).
-
-Equal layers share a search, also across repeated partitions, and where only some of them have
-weights wider than 8 bits.
-"""
-
-
-def tile(
-    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int
-) -> Tiling | tuple[Misfit, ...]:
+def tile(dfg: Dfg, partition: Partition, hw: HwSpec, images: int) -> Tiling | tuple[Misfit, ...]:
     """Lower every group and choose its tile; return the groups that do not fit as a value.
 
     images: batch size.
@@ -224,9 +179,10 @@ def tile(
     segments = tuple(
         move_before_readers(s, layers, hw) for s in order_segments(dfg, partition, aliases)
     )
-    order = [t.group for s in segments for t in s.steps if t.group in layers]
+    machine = [segment for segment in segments if not isinstance(segment, HostWork)]
+    order = [group for groups in machine for group in groups if group in layers]
     layout = replace(pack(dfg, layout, [layers[i] for i in order], hw), images=images)
-    nodes = [t.node for s in segments for t in s.steps if t.node is not None]
+    nodes = [node for s in segments if isinstance(s, HostWork) for node in s.nodes]
     reads = count_reads(dfg, layout, layers.values(), nodes)
     planned: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
@@ -239,7 +195,7 @@ def tile(
             alike = alike_rows([dfg[node] for node in part.residuals], part.shape)
             maps = Maps(source, writes, reads[writes.alias_root], second, alike)
             try:
-                chosen = _tile_of(part.name, part.shape, hw, cache)
+                chosen = _tile_of(part.name, part.shape, hw)
             except DoesNotFit as error:
                 misfits.append(misfit_of(dfg, partition.groups[index], error))
                 break
@@ -248,29 +204,20 @@ def tile(
         planned[index] = tuple(parts)
     if misfits:
         return tuple(misfits)
-    co_scheduled = _co_schedule(dfg, partition, segments, planned, hw)
+    co_scheduled = _co_schedule(dfg, partition, machine, planned, hw)
     for partner, index in [*co_scheduled.items()]:
         (part,) = planned[index]
-        chosen = _tile_of(part.layer.name, part.shape, hw, cache, co_scheduled=True)
+        chosen = _tile_of(part.layer.name, part.shape, hw, co_scheduled=True)
         if chosen[0].whole_buffers:
             del co_scheduled[partner]  # both would need the same banks
         else:
             planned[index] = (with_tile(part.layer, part.maps, hw, part.weights, *chosen),)
-    segments = tuple(pair_co_scheduled(s, co_scheduled) for s in segments)
-    uses = tensor_uses(dfg, layers, segments, hw, layout, co_scheduled.values())
-    return Tiling(
-        layers=planned,
-        co_scheduled=co_scheduled,
-        order=segments,
-        uses=uses,
-        layout=layout,
-        constants_bytes=offset,
-    )
+    units = tuple(segment_of(segment, planned) for segment in segments)
+    tiling = Tiling(layers=planned, order=units, layout=layout, constants_bytes=offset)
+    return tiling.with_units(UnitGroups(groups=pair) for pair in co_scheduled.items())
 
 
-def misfits_by_structure(
-    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache
-) -> tuple[Misfit, ...]:
+def misfits_by_structure(dfg: Dfg, partition: Partition, hw: HwSpec) -> tuple[Misfit, ...]:
     """Groups that no machine pass can run or no tile fits; for float models too."""
     lanes = map_lanes(dfg, hw, layouts(dfg, members(partition)))
     misfits = []
@@ -284,7 +231,7 @@ def misfits_by_structure(
         try:
             geometry, _ = pass_of(dfg, group, hw, lanes)
             for _, shape in geometry.phases if geometry else ():
-                _tile_of("", shape, hw, cache)
+                _tile_of("", shape, hw)
             fitting.add(form)
         except DoesNotFit as error:
             misfits.append(misfit_of(dfg, group, error))
@@ -294,7 +241,7 @@ def misfits_by_structure(
 def _co_schedule(
     dfg: Dfg,
     partition: Partition,
-    segments: Iterable[SegmentSteps],
+    segments: Iterable[Sequence[int]],
     planned: Mapping[int, tuple[PlannedLayer, ...]],
     hw: HwSpec,
 ) -> dict[int, int]:
@@ -303,8 +250,7 @@ def _co_schedule(
     idle = {g: p.estimate for g, p in single.items() if not p.layer.shape.array}
     divided = {g: p for g, p in single.items() if not p.tile.whole_buffers}
     busy = {g: p.estimate for g, p in divided.items() if p.layer.shape.array and p.pieces > 1}
-    orders = ([t.group for t in s.steps if t.group is not None] for s in segments)
-    found = (find_co_scheduled(dfg, members(partition), each, idle, busy, hw) for each in orders)
+    found = (find_co_scheduled(dfg, members(partition), each, idle, busy, hw) for each in segments)
     return {group: other for pairs in found for group, other in pairs.items()}
 
 
@@ -328,12 +274,11 @@ def _is_alias(
 
 
 def _tile_of(
-    name: str, shape: Shape, hw: HwSpec, cache: TileCache, *, co_scheduled: bool = False
+    name: str, shape: Shape, hw: HwSpec, *, co_scheduled: bool = False
 ) -> tuple[Tile, Estimate]:
-    key = replace(shape, further=()) if shape.further else shape, co_scheduled
-    if key not in cache:
-        cache[key] = choose_tile(name, key[0], hw, co_scheduled=co_scheduled)
-    tile, cost = cache[key]
+    """The tile of a layer, chosen as if all its weights had 8 bits."""
+    plain = replace(shape, further=()) if shape.further else shape
+    tile, cost = choose_tile(name, plain, hw, co_scheduled=co_scheduled)
     return tile, estimate(shape, hw, tile) if shape.further else cost
 
 
@@ -341,16 +286,18 @@ def with_tile(
     layer: Layer, maps: Maps, hw: HwSpec, offset: int, tile: Tile, cost: Estimate
 ) -> PlannedLayer:
     """Tile a layer and store its constants from a byte offset on."""
-    shape, ranges = layer.shape, output_ranges(layer.shape, tile, hw)
-    params = align(offset + (0 if shape.computed or layer.further else weight_bytes(ranges, hw)))
+    shape, ranges, word = layer.shape, output_ranges(layer.shape, tile, hw), hw.word_bytes
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
-    pre = align(params + blocks * shape.param_words * hw.word_bytes)
-    in_blocks = ceil_div(shape.in_channels, hw.word_channels)
-    table = align(pre + in_blocks * shape.pre_constants * hw.word_bytes)
-    exponentials = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
-    unit = align(exponentials + EXPONENTIALS * hw.word_bytes * shape.exponentials)
-    halo = align(unit + maps.reads.layout.size_bytes * shape.unit)
-    outputs = blocks * shape.out_cols
+    sizes = (
+        0 if shape.computed or layer.further else weight_bytes(ranges, hw),
+        blocks * shape.param_words * word,
+        ceil_div(shape.in_channels, hw.word_channels) * shape.pre_constants * word,
+        shape.tables * TABLE_WORDS * word,
+        EXPONENTIALS * word * shape.exponentials,
+        maps.reads.layout.size_bytes * shape.unit,
+        2 * blocks * shape.out_cols * word * shape.stores_halo(tile.rows),
+    )
+    offsets = accumulate(sizes, lambda at, size: align(at + size), initial=offset)
     return PlannedLayer(
         **layer.fields,
         tile=tile,
@@ -359,24 +306,11 @@ def with_tile(
         **maps._asdict(),
         phase=layer.phase,
         looks_up=layer.norm.looks_up if layer.norm else None,
+        functions=layer.functions,
         layer=layer,
         estimate=cost,
-        weights=offset,
-        params=params,
-        pre=pre,
-        table=table,
-        exponentials=exponentials,
-        unit=unit,
-        halo=halo,
-        end=align(halo + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),
+        **dict[str, Any](zip(_CONSTANTS, offsets, strict=True)),
     )
-
-
-def with_uses(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
-    """Derive the live ranges again, from the layers and their order."""
-    layers = {group: parts[0].layer for group, parts in tiling.layers.items()}
-    uses = tensor_uses(dfg, layers, tiling.order, hw, tiling.layout, tiling.same_step)
-    return replace(tiling, uses=uses)
 
 
 def retiled(tiling: Tiling, hw: HwSpec, new_layers: Mapping[int, TiledLayer]) -> Tiling:

@@ -14,6 +14,7 @@ from opu_fuse.schedule.fused_stack_text import (
     trial_text,
 )
 from opu_fuse.schedule.plan import Plan
+from opu_fuse.schedule.segment_order import UnitGroups
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.tiling.candidates import Fit, Refused, candidates, has_large_window
 from opu_fuse.tiling.estimate import Estimate
@@ -34,42 +35,46 @@ def explain_tiles(
     """
     nodes = {n.index for n in operators_named(dfg, name, "--explain-tiles")}
     groups = [g for g in partition.groups if nodes & {m.node for m in g.matches}]
-    partner = plan.partner_of
-    shared = {group: "a fused stack" for stack in plan.fused_stacks for group in stack.groups}
-    shared |= {group: "batch blocks" for block in plan.batch_blocks for group in block.groups}
-    shared |= {group: "fused heads" for groups in plan.head_groups for group in groups}
-    pairs = {**plan.two_results, **plan.pass_of}
-    shared |= dict.fromkeys(pairs, "two results")
+    unit_of = {group: unit for unit in plan.units for group in unit.groups}
     tiled = [g.index for g in groups if g.index in plan.layers]
     if not tiled:
         where = "is a matter of layout" if groups else "runs on the host"
         yield f"{name} {where}: it has no tiles"
     for index in tiled:
+        unit = unit_of[index]
+        names = [plan.layers[group][0].layer.name for group in unit.groups]
+        number = unit.groups.index(index)
+        filler = unit.interleaved and number > 0
         for planned in plan.layers[index]:
-            yield from _layer(planned, hw, shared.get(index), co_scheduled=index in partner)
-        if index in partner:
-            ours = plan.layers[partner[index]][0].layer.name
-            yield f"  it runs between the tiles of {ours}, hence the largest cut"
-        if index in pairs:
-            other = plan.layers[pairs[index]][0].layer.name
-            yield f"  its passes have two results, its own and that of {other}"
+            yield from _layer(planned, hw, _shared(unit), co_scheduled=filler)
+        if filler:
+            yield f"  it runs between the tiles of {names[number - 1]}, hence the largest cut"
+        if unit.two_results:
+            yield f"  its passes have two results, its own and that of {names[1 - number]}"
         alone = "in no fused stack: none with its neighbours fits, gains or was asked for"
-        yield from (f"  {line}" for line in [*_stack_lines(plan, index)] or [alone])
+        yield from (f"  {line}" for line in [*_stack_lines(plan, index, unit)] or [alone])
 
 
-def _stack_lines(plan: Plan, group: int) -> Iterator[str]:
+def _shared(unit: UnitGroups) -> str | None:
+    """What a tile is chosen for, other than its layer."""
+    if unit.heads is not None:
+        return "fused heads"
+    if unit.stack is not None:
+        return "a fused stack"
+    return "two results" if unit.two_results else "batch blocks" if unit.images else None
+
+
+def _stack_lines(plan: Plan, group: int, unit: UnitGroups) -> Iterator[str]:
     """Explain why a group is in a fused stack or in batch blocks, or was tried in one."""
-    for stack in plan.fused_stacks:
-        if group in stack.groups:
-            strip = stack.stack.layers[-1].tile.rows
-            words = sum(line_buffer.words for line_buffer in stack.stack.line_buffers)
-            yield (
-                f"in a fused stack: {group_names(plan, stack)}{comparison(plan, stack)}; its last "
-                f"layer computes {strip} rows at a time, line buffers take {words} feature words"
-            )
-    for block in plan.batch_blocks:
-        if group in block.groups:
-            yield batch_block_text(plan, block)
+    if unit.stack is not None:
+        strip = unit.stack.layers[-1].tile.rows
+        words = sum(line_buffer.words for line_buffer in unit.stack.line_buffers)
+        yield (
+            f"in a fused stack: {group_names(plan, unit)}{comparison(plan, unit)}; its last "
+            f"layer computes {strip} rows at a time, line buffers take {words} feature words"
+        )
+    if unit.images:
+        yield batch_block_text(plan, unit)
     for trial in plan.stack_trials:
         if group in trial.fused.groups and not trial.chosen:
             why = "; the batch is better without fused stacks" if trial.outdone else ""

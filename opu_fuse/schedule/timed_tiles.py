@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
-from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import Tiling, retiled
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.candidates import (
@@ -36,7 +35,7 @@ from opu_fuse.tiling.candidates import (
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.kept_weights import with_kept_weights
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import MARGIN, Trials, neighbourhood, timed
+from opu_fuse.timing.segment_cycles import MARGIN, RESOLUTION, Trials, neighbourhood, timed
 
 _TIMED = 8
 """Tiles of a layer that are timed for a slow memory, those with the fewest predicted cycles."""

@@ -26,24 +26,17 @@ from opu_fuse.errors import DoesNotFit, ModelError
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
+from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group
-from opu_fuse.schedule.segment_order import pair_co_scheduled
-from opu_fuse.schedule.tile_choice import (
-    Tiling,
-    retiled,
-    stored_layer,
-    with_tile,
-    with_uses,
-)
+from opu_fuse.schedule.segment_order import UnitGroups
+from opu_fuse.schedule.tile_choice import Tiling, retiled, stored_layer, with_tile
 from opu_fuse.schedule.unit_order import fastest
-from opu_fuse.tile_schedule.unit import Units
 from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.kept_weights import with_kept_weights
 from opu_fuse.tiling.tile import Tile, ceil_div
-from opu_fuse.timing.segment_cycles import Known, saved
+from opu_fuse.timing.segment_cycles import Known
 
 _TIMED = 6
 """Tiles of a pair that are timed."""
@@ -58,10 +51,6 @@ _PARTS = (2, 3, 4)
 def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
     """Let passes compute a norm or an upsample of their result, too, where that is faster."""
     known: Known = {}
-
-    def saves(old: Units, new: Units) -> tuple[float, float]:
-        return saved(old, new, hw, known)
-
     chosen: list[PlannedUnit] = []
     for units in planned_units(tiling, hw):
         now = units
@@ -71,19 +60,16 @@ def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec)
                 continue
             both = _both(source, norm, dfg, partition, tiling, hw)
             pairs = () if both is None else _pairs(source, norm, both, hw)
-            before, now = now, fastest(now, (_with_pair(now, norm, each) for each in pairs), saves)
+            left = [unit for unit in now if unit is not norm]
+            others = ([pair if u is source else u for u in left] for pair in pairs)
+            before, now = now, fastest(now, others, hw, known)
             if now is not before:
                 chosen += [unit for unit in now if unit.groups[0] == source.groups[0]]
-    return _applied(dfg, tiling, chosen, hw) if chosen else tiling
-
-
-def _applied(dfg: Dfg, tiling: Tiling, chosen: PlannedUnits, hw: HwSpec) -> Tiling:
-    layers, pairs = {**tiling.layers}, {unit.groups[0]: unit.groups[1] for unit in chosen}
-    for unit in chosen:
-        layers |= {g: (layer,) for g, layer in zip(unit.groups, unit.layers, strict=True)}
-    order = tuple(pair_co_scheduled(segment, pairs) for segment in tiling.order)
-    tiling = replace(tiling, layers=layers, order=order, two_results=pairs)
-    return with_uses(dfg, retiled(tiling, hw, {}), hw)
+    if not chosen:
+        return tiling
+    layers = {g: (x,) for unit in chosen for g, x in zip(unit.groups, unit.layers, strict=True)}
+    tiling = retiled(replace(tiling, layers={**tiling.layers, **layers}), hw, {})
+    return tiling.with_units(UnitGroups(groups=u.groups, two_results=True) for u in chosen)
 
 
 def _is_second(unit: PlannedUnit) -> bool:
@@ -94,11 +80,6 @@ def _is_second(unit: PlannedUnit) -> bool:
     normalises = bool(shape.passes) and not shape.whole_map
     upsamples = shape.upsample != (1, 1) and shape.pool is None
     return (normalises or upsamples) and not shape.array and not shape.sides
-
-
-def _with_pair(now: PlannedUnits, norm: PlannedUnit, pair: PlannedUnit) -> list[PlannedUnit]:
-    """The units with a pair instead of its two groups."""
-    return [pair if u.groups[0] == pair.groups[0] else u for u in now if u is not norm]
 
 
 def _pairs(

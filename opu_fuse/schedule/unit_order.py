@@ -2,27 +2,25 @@
 order saves.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.coschedule import WINDOW, dependences
 from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
-from opu_fuse.schedule.fused_stack_choice import RESOLUTION
-from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling
+from opu_fuse.schedule.tile_choice import Tiling
 from opu_fuse.tile_schedule.unit import Units
-from opu_fuse.timing.segment_cycles import Known, saved
-
-Saved = Callable[[Units, Units], tuple[float, float]]
-"""`segment_cycles.saved` of a machine."""
+from opu_fuse.timing.segment_cycles import RESOLUTION, Known, saved
 
 
-def fastest(now: PlannedUnits, others: Iterable[PlannedUnits], saved: Saved) -> PlannedUnits:
+def fastest(
+    now: PlannedUnits, others: Iterable[PlannedUnits], hw: HwSpec, known: Known
+) -> PlannedUnits:
     """The units that save most; `now` if none save more than the timing's error."""
     best, most = now, 0.0
     for units in others:
-        gain, near = saved(now, units)
+        gain, near = saved(now, units, hw, known)
         if gain > max(most, RESOLUTION * near):
             best, most = units, gain
     return best
@@ -36,7 +34,7 @@ class UnitOrder:
     def __init__(self, dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> None:
         self._sources, self._readers = dependences(dfg, members(partition))
         self._run = frozenset(tiling.layers)
-        self._dfg, self._layout, self.hw = dfg, tiling.layout, hw
+        self.hw = hw
         self._known: Known = {}
 
     def _nearest(self, group: int, neighbours: Sequence[Collection[int]]) -> Iterator[int]:
@@ -50,16 +48,6 @@ class UnitOrder:
     def sources(self, unit: PlannedUnit) -> list[int]:
         """Groups that a unit reads from."""
         return self._neighbours(unit, self._sources)
-
-    def blocks_read(self, layer: PlannedLayer) -> int | None:
-        """Channel blocks of one allocation up to the last that a product of two maps reads; None if
-        it reads two.
-        """
-        assert layer.second is not None, "it reads two maps"
-        second = self._layout.storage(self._dfg, self.hw, layer.second)
-        if second.alias_root != layer.reads.alias_root:
-            return None
-        return max(each.block + each.layout.blocks for each in (layer.reads, second))
 
     def readers(self, unit: PlannedUnit) -> list[int]:
         """Groups that read from a unit."""
@@ -75,7 +63,7 @@ class UnitOrder:
 
     def fastest(self, now: PlannedUnits, others: Iterable[PlannedUnits]) -> PlannedUnits:
         """`fastest` for these groups."""
-        return fastest(now, others, self.saved)
+        return fastest(now, others, self.hw, self._known)
 
     def allows(self, units: PlannedUnits, some: Iterable[PlannedUnit]) -> bool:
         """Whether some of the units run after all that they read from, and before their readers.

@@ -124,6 +124,7 @@ def _map_key(layer: TiledLayer) -> Hashable:
 
 
 def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:
-    """What identifies constants on chip: layers alike share their exponentials."""
-    owner = layer.looks_up if space is Space.NORM else (layer.output, layer.phase.first)
+    """What identifies constants on chip: layers alike share their exponentials and tables."""
+    shared = {Space.NORM: layer.looks_up, Space.TABLE: layer.functions}
+    owner = shared.get(space, (layer.output, layer.phase.first))
     return owner, offset, words

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.input_region import parts
+from opu_fuse.tile_schedule.line_buffers import kept_at
 from opu_fuse.tile_schedule.scratchpad import Banks
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, psum_words
 from opu_fuse.tiling.tile import Rect, Span
@@ -55,12 +56,8 @@ class ResidentTile(Struct, frozen=True, kw_only=True):
     def registers(self, block: int, row: int, word: int) -> dict[str, int]:
         """Registers of `post` that write results there, from a channel block, row and word on."""
         top, rows, left, cols = self.rect
-        return {
-            "keep": 1,
-            "keep_at": self.bank + (block * rows + row - top) * cols + word - left,
-            "keep_row_pitch": cols,
-            "keep_block_pitch": rows * cols,
-        }
+        at = self.bank + (block * rows + row - top) * cols + word - left
+        return kept_at(at, cols, rows * cols)
 
 
 Layer = TypeVar("Layer", bound=TiledLayer)

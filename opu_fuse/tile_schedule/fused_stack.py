@@ -7,7 +7,7 @@ Vela calls such stacks cascades.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import accumulate
 from math import inf
 
@@ -16,14 +16,22 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.batch import split_images
+from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.shape import Shape
-from opu_fuse.tile_schedule.interleave import HANDOVER, Order, Pace, TimeSlot
-from opu_fuse.tile_schedule.line_buffers import LineBuffer, line_buffer, new_rows
+from opu_fuse.tile_schedule.interleave import HANDOVER, Order
+from opu_fuse.tile_schedule.line_buffers import LineBuffer, new_rows
+from opu_fuse.tile_schedule.slot_lines import Pace, SlotLines, TimeSlot
+from opu_fuse.tile_schedule.stack_wiring import (
+    Wiring,
+    line_buffers_of,
+    stored_in_dram,
+    wiring,
+)
+from opu_fuse.tile_schedule.strip_tiles import strip_tile
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.candidates import loop_orders, overflow
 from opu_fuse.tiling.estimate import STEP_OVERHEAD, Estimate, estimate
 from opu_fuse.tiling.im2row import load_of_rows
-from opu_fuse.tiling.tile import Span, Tile, ceil_div, input_blocks, output_blocks, pre_pool_size
+from opu_fuse.tiling.tile import Span, ceil_div
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
@@ -40,7 +48,8 @@ class FusedStack(Struct, frozen=True, kw_only=True):
 
     layers: tiled layers, in dataflow order;
     stored: per layer, whether its output is also written to DRAM;
-    line_buffers: per layer, the line buffer that it reads;
+    wires: which maps the layers read and write;
+    line_buffers: of each of these maps;
     load_rows: input rows per load;
     slots: time slots, in execution order;
     cycles: predicted.
@@ -51,7 +60,20 @@ class FusedStack(Struct, frozen=True, kw_only=True):
     line_buffers: tuple[LineBuffer, ...]
     load_rows: int
     slots: tuple[TimeSlot, ...]
+    wires: Wiring = Wiring()
     cycles: float = 0
+
+    def source(self, number: int) -> LineBuffer:
+        """The line buffer that a layer reads, from the first channel block of its input on."""
+        port = self.wires.sources[number]
+        return self.line_buffers[port.map].from_block(port.first)
+
+    def target(self, number: int) -> LineBuffer | None:
+        """The line buffer that a layer writes, from the first channel block of its output on."""
+        if number == len(self.wires.targets):
+            return None
+        port = self.wires.targets[number]
+        return self.line_buffers[port.map].from_block(port.first)
 
     def strip(self, number: int) -> Span:
         """(first row, rows) of the input row strip that load slot `number` loads."""
@@ -83,8 +105,11 @@ class Sized(Struct, frozen=True, kw_only=True):
     """A fused stack before its time slots are ordered.
 
     load_rows: input rows per load;
+    wanted: base allocation of a map -> rows that a tile of a reader reads and the one before did
+    not;
     layers: tiled layers;
-    line_buffers: per layer; all at address 0 until they are allocated;
+    stored, wires: as of FusedStack;
+    line_buffers: per map; all at address 0 until they are allocated;
     costs: closed-form estimate per layer;
     words: constant words per buffer;
     array: cycles of the array;
@@ -92,7 +117,10 @@ class Sized(Struct, frozen=True, kw_only=True):
     """
 
     load_rows: int
+    wanted: Mapping[int, int] = {}
     layers: tuple[TiledLayer, ...] = ()
+    stored: tuple[bool, ...] = ()
+    wires: Wiring = Wiring()
     line_buffers: tuple[LineBuffer, ...] = ()
     costs: tuple[Estimate, ...] = ()
     words: Mapping[Space, int] = {}
@@ -101,20 +129,26 @@ class Sized(Struct, frozen=True, kw_only=True):
     dram_bytes: int = 0
 
     @property
-    def stored(self) -> tuple[bool, ...]:
-        return (*(layer.readers > 1 for layer in self.layers[:-1]), True)
+    def shares_tables(self) -> bool:
+        """Whether layers have tables with the same entries."""
+        return self.words[Space.TABLE] < TABLE_WORDS * sum(x.shape.tables for x in self.layers)
 
 
 class RowStrips:
     """Memoised tiles and line buffers of layers in fused stacks, shared between candidates.
 
-    alias_roots: stored value -> its base allocation, for residual operands;
+    storages: of stored values, for residual operands;
+    branches: whether stacks may be more than chains;
     fastest: memo key of a layer sequence -> the fused stack with the best row strips, and their
     (rows, parts); None if none fits.
     """
 
-    def __init__(self, hw: HwSpec, images: int, alias_roots: Mapping[int, int]) -> None:
-        self.hw, self.alias_roots = hw, alias_roots
+    def __init__(
+        self, hw: HwSpec, images: int, storages: Mapping[int, Storage], *, branches: bool
+    ) -> None:
+        self.hw, self._storages, self.branches = hw, storages, branches
+        self.alias_roots = {node: storage.alias_root for node, storage in storages.items()}
+        self._wired: dict[tuple[int, int], Wiring | None] = {}
         self.fastest: dict[Hashable, tuple[FusedStack, tuple[int, int]] | None] = {}
         self._images = images
         self._alone: dict[tuple[int, int], Sized | None] = {}
@@ -131,8 +165,9 @@ class RowStrips:
         if sized is None:
             return None
         pace, line_buffers = _pace(sized, self.hw), _allocated(sized)
-        order = Order(sized.layers, line_buffers, sized.load_rows, self.alias_roots, pace)
-        scheduled = order.schedule(limit)
+        read = sized.load_rows, self.alias_roots
+        lines = SlotLines(sized.layers, sized.wires, line_buffers, *read, pace).derive()
+        scheduled = Order(lines, pace).schedule(limit)
         return scheduled and _stack(sized, *scheduled)
 
     def like(
@@ -151,10 +186,22 @@ class RowStrips:
             self._sized[key] = self._size(layers, rows, parts)
         return self._sized[key]
 
+    def wiring(self, layers: Sequence[TiledLayer]) -> Wiring | None:
+        """How the layers are connected; None if they are no stack."""
+        key = layers[0].output, layers[-1].output
+        if key not in self._wired:
+            self._wired[key] = wiring(layers, branches=self.branches)
+        return self._wired[key]
+
+    def stored(self, layers: Sequence[TiledLayer]) -> tuple[bool, ...]:
+        """Per layer, whether its output is also written to DRAM."""
+        return stored_in_dram(layers, self._storages)
+
     def _size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
-        tail = self._tail(layers, rows, parts)
-        if tail is None or _constants_overflow(tail.words, self.hw):
+        wires, tail = self.wiring(layers), self._tail(layers, rows, parts)
+        if wires is None or tail is None or _constants_overflow(tail.words, self.hw):
             return None
+        tail = replace(tail, wires=wires, stored=self.stored(layers))
         fitting = self._fit_line_buffers(tail, parts)
         return fitting and self._priced(replace(tail, line_buffers=fitting[0]), fitting[1])
 
@@ -173,7 +220,8 @@ class RowStrips:
     def _prepend(self, layer: TiledLayer, successors: Sized, parts: int) -> Sized | None:
         """Size the stack of a layer and its successors; None if a row overflows a bank."""
         shape = split_images(layer.shape, self._images)
-        strip = min(successors.load_rows, shape.out_rows)
+        wanted = successors.wanted.get(layer.writes.alias_root, successors.load_rows)
+        strip = min(wanted, shape.out_rows)
         key = layer.output, ceil_div(strip, parts)
         if key not in self._alone:
             self._alone[key] = _alone(layer, shape, key[1], self.hw)
@@ -182,11 +230,17 @@ class RowStrips:
             return None
         words = Counter(alone.words)
         words.update(successors.words)
+        if any(layer.functions == other.functions for other in successors.layers):
+            words[Space.TABLE] -= alone.words[Space.TABLE]
+        load_rows = new_rows(shape, strip) if parts > 1 else alone.load_rows
+        root = layer.reads.alias_root
+        load_rows = max(load_rows, successors.wanted.get(root, 0))
         return Sized(
+            wanted={**successors.wanted, root: load_rows},
             layers=(*alone.layers, *successors.layers),
             costs=(*alone.costs, *successors.costs),
             words=words,
-            load_rows=new_rows(shape, strip) if parts > 1 else alone.load_rows,
+            load_rows=load_rows,
         )
 
     def _fit_line_buffers(
@@ -196,10 +250,11 @@ class RowStrips:
 
         Prefetch space is dropped where it saves most words, until all line buffers fit.
         """
-        buffers, limit = _line_buffers_of(tail, parts), self.hw.buffers.feature.words
+        maps = tail.layers, tail.wires, tail.load_rows
+        buffers, limit = line_buffers_of(*maps, parts), self.hw.buffers.feature.words
         total, narrow = sum(buffer.words for buffer in buffers), []
         if total > limit:
-            small = _line_buffers_of(tail, 0)
+            small = line_buffers_of(*maps, 0)
             saved = [a.words - b.words for a, b in zip(buffers, small, strict=True)]
             for i in sorted(range(len(buffers)), key=lambda i: -saved[i]):
                 if total > limit:
@@ -208,7 +263,7 @@ class RowStrips:
                     total -= saved[i]
         return None if total > limit else (tuple(buffers), narrow)
 
-    def _priced(self, sized: Sized, narrow: Iterable[int]) -> Sized:
+    def _priced(self, sized: Sized, narrow: Collection[int]) -> Sized:
         """Add the closed-form cycles and DRAM bytes.
 
         Array, post and memory run concurrently: the slowest counts. Added to it are the fill before
@@ -216,8 +271,13 @@ class RowStrips:
         """
         hw, word, costs = self.hw, self.hw.word_bytes, sized.costs
         moved = _bytes(sized.words, hw)
+        tables = hw.buffers.table
+        # Tables that exceed their buffer are loaded again for every row strip.
+        if tables is not None and sized.words[Space.TABLE] > tables.words:
+            moved += word * sized.words[Space.TABLE] * _rows_of_tiles(sized.layers[-1])
         first, line_buffers = sized.line_buffers[0], sized.line_buffers
         strip, im2row_cycles = _strip_load(sized, hw)
+        targets = [line_buffers[port.map] for port in sized.wires.targets]
         strips = first.layout.rows / sized.load_rows * (1 + first.again / first.rows)
         fill = moved / 2 + strip
         moved += round(strip * strips)
@@ -226,31 +286,24 @@ class RowStrips:
             moved += final * stored + final * sum(not side.broadcast for side in layer.shape.sides)
         post = sum(
             cost.post_cycles * (1 + (line_buffer.again / line_buffer.rows if line_buffer else 0))
-            for cost, line_buffer in zip(costs, (*line_buffers[1:], None), strict=True)
+            for cost, line_buffer in zip(costs, (*targets, None), strict=True)
         )
         array = sum(_array(sized))
         rate = hw.dram.rate
         cycles = max(array, post, moved / rate + strips * im2row_cycles)
         cycles += fill / rate + im2row_cycles
+        maps = sized.layers, sized.wires, sized.load_rows
+        prefetching = line_buffers_of(*maps, 1) if narrow else []
         for number in sorted(narrow):
-            rows = sized.layers[number - 1].tile.rows if number else sized.load_rows
-            if line_buffers[number].rows < _line_buffer(sized.layers[number], rows, 1).rows:
-                tile_rows = _rows_of_tiles(sized.layers[number])
+            if line_buffers[number].rows < prefetching[number].rows:
+                writers, readers = sized.wires.ends[number]
+                tile_rows = _rows_of_tiles(sized.layers[readers[-1]])
                 wait = strips * (strip / rate + im2row_cycles)
                 if number:
-                    tiles = _rows_of_tiles(sized.layers[number - 1])
-                    wait = costs[number - 1].post_cycles * tile_rows / tiles
+                    tiles = _rows_of_tiles(sized.layers[writers[-1]])
+                    wait = costs[writers[-1]].post_cycles * tile_rows / tiles
                 cycles += wait + tile_rows * HANDOVER
         return replace(sized, array=array, cycles=cycles, dram_bytes=moved)
-
-
-def _line_buffers_of(tail: Sized, prefetch: int) -> list[LineBuffer]:
-    written = [tail.load_rows, *(layer.tile.rows for layer in tail.layers[:-1])]
-    return [_line_buffer(*pair, prefetch) for pair in zip(tail.layers, written, strict=True)]
-
-
-def _line_buffer(layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffer:
-    return line_buffer(layer.reads.layout, layer.shape, layer.tile.rows, write_rows, prefetch)
 
 
 def _allocated(sized: Sized) -> tuple[LineBuffer, ...]:
@@ -265,6 +318,7 @@ def _stack(sized: Sized, slots: tuple[TimeSlot, ...], cycles: float) -> FusedSta
     return FusedStack(
         layers=sized.layers,
         stored=sized.stored,
+        wires=sized.wires,
         line_buffers=_allocated(sized),
         load_rows=sized.load_rows,
         slots=slots,
@@ -309,7 +363,7 @@ def _array(sized: Sized) -> list[float]:
 
 def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | None:
     """Size a layer, with a shape and up to `rows` rows per tile; None if a row overflows a bank."""
-    tile = _strip(shape, rows, hw)
+    tile = strip_tile(shape, rows, hw)
     if tile is None:
         return None
     tiled = replace(layer, shape=shape).with_tile(tile, hw)
@@ -321,48 +375,10 @@ def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | No
     )
 
 
-def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
-    """Choose the tile of a layer in a fused stack; None if one row of one channel block overflows.
-
-    All channels and columns are preferred, then as many rows as fit, in even parts.
-    """
-    if shape.whole_map:
-        return None  # its strips are no maps
-    total = output_blocks(shape, hw)
-    wide = ceil_div(shape.out_cols, shape.px)
-    for parts in range(1, wide + 1):
-        cols = min(ceil_div(wide, parts) * shape.px, shape.out_cols)
-        for count in range(1, 2 if shape.passes else total + 1):
-            blocks = ceil_div(total, count)
-            fits = (r for r in range(most, 0, -1) if not _overflows(shape, hw, (r, cols), blocks))
-            rows = next(fits, None)
-            if rows is not None:
-                return _tile(shape, ceil_div(most, ceil_div(most, rows)), cols, blocks, hw)
-    return None
-
-
-def _overflows(shape: Shape, hw: HwSpec, size: tuple[int, int], blocks: int) -> bool:
-    pre_pool = pre_pool_size(shape, *size)
-    return overflow(shape, hw, size, pre_pool, blocks, stacked=True) is not None
-
-
-def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
-    _, inputs = input_blocks(shape, hw.word_channels, 0, blocks)
-    at_once = blocks if shape.depthwise or not shape.array else inputs
-    if shape.pre and hw.buffers.pre is not None:
-        at_once = min(at_once, hw.buffers.pre.bank_words // shape.pre_words)
-    mode, _ = next(loop_orders(shape, hw, blocks))
-    return Tile(
-        rows=rows,
-        cols=cols,
-        blocks=blocks,
-        mode=mode,
-        in_blocks=at_once,
-        kernel=shape.window.kernel,
-        weights_outer=False,
-    )
-
-
 def _constants_overflow(words: Mapping[Space, int], hw: HwSpec) -> bool:
     buffers = {space: getattr(hw.buffers, space.value) for space in words}
-    return any(needed > (buffers[s].words if buffers[s] else 0) for s, needed in words.items())
+    return any(
+        needed > (buffers[s].words if buffers[s] else 0)
+        for s, needed in words.items()
+        if s is not Space.TABLE
+    )

@@ -59,18 +59,12 @@ class Window(Struct, frozen=True, kw_only=True):
             "origin_x": (self.x - word * px) * column,
         }
 
-    def of_map(self, layout: Layout) -> dict[str, int]:
-        """Compute registers where a bank holds the whole map, row by row with all its blocks."""
-        return self._by_rows(layout, 0, self.shape.in_rows)
-
-    def of_rows(self, layout: Layout) -> dict[str, int]:
-        """Compute registers for part rows stored as in the whole map, from its first row on."""
-        row, rows = self.part.rows
-        return self._by_rows(layout, row - self.above, rows)
-
-    def _by_rows(self, layout: Layout, first: int, rows: int) -> dict[str, int]:
+    def by_rows(self, layout: Layout, pitch: int, first: int, rows: int) -> dict[str, int]:
+        """Compute registers where rows of the image, from `first` on, are stored as in the whole
+        map: row by row with all its blocks. pitch: words from row to row.
+        """
         return {
-            "row_pitch": layout.blocks * layout.row_words,
+            "row_pitch": pitch,
             "block_pitch": layout.row_words,
             "in_rows": rows,
             "in_cols": self.shape.in_cols * self.shape.column,
@@ -172,11 +166,6 @@ def count_parts(layer: TiledLayer, most: int) -> int:
     return len(results)
 
 
-def rows_read(layer: TiledLayer, tile: LayerTile) -> int:
-    """Rows of its input up to the last one that a tile reads."""
-    return max(sum(part.rows) for part in parts(layer, tile))
-
-
 def first_part(
     layer: TiledLayer, tile: LayerTile
 ) -> tuple[tuple[Span, Span], tuple[Span, Span] | None]:
@@ -191,6 +180,6 @@ def first_part(
         words = max(sum(part.words) for part in parts(layer, tile))
         rest = words, layer.row_words - words
         return ((first, 1), (0, words)), ((first, 1), rest) if rest[1] else None
-    end = rows_read(layer, tile)
+    end = max(sum(part.rows) for part in parts(layer, tile))
     rest = end, first + rows - end
     return ((first, end - first), whole), (rest, whole) if rest[1] else None

@@ -1,13 +1,25 @@
 """Line buffers: circular row buffers in the feature buffer, for the maps of a fused stack."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.layout.shape import Shape
 from opu_fuse.tiling.tile import Span, ceil_div, spans
+
+
+def kept_at(word: int, row_pitch: int, block_pitch: int) -> dict[str, int]:
+    """Registers of `post` that write results into the feature buffer."""
+    return {
+        "keep": 1,
+        "keep_at": word,
+        "keep_row_pitch": row_pitch,
+        "keep_block_pitch": block_pitch,
+    }
 
 
 class LineBuffer(Struct, frozen=True, kw_only=True):
@@ -47,17 +59,17 @@ class LineBuffer(Struct, frozen=True, kw_only=True):
         """First feature buffer word of a row."""
         return self.at + self.sequence_number(row) % self.rows * self.pitch
 
+    def from_block(self, block: int) -> "LineBuffer":
+        """The line buffer as a layer sees it whose map begins at a channel block."""
+        return replace(self, at=self.at + block * self.layout.row_words) if block else self
+
     def registers(self, at: int, block: int, word: int) -> dict[str, int]:
         """Registers of `post` that write output rows into the line buffer.
 
         at: feature buffer word of the slot; block, word: first channel block and word of the row.
         """
-        return {
-            "keep": 1,
-            "keep_at": at + block * self.layout.row_words + word,
-            "keep_row_pitch": self.pitch,
-            "keep_block_pitch": self.layout.row_words,
-        }
+        row_words = self.layout.row_words
+        return kept_at(at + block * row_words + word, self.pitch, row_words)
 
     def written(self, row: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Yield (first row, rows, feature buffer word) for each contiguous write of `count` rows.
@@ -105,10 +117,23 @@ def line_buffer(
     ends = [min(ceil_div(sum(span), write_rows) * write_rows, image_rows) for span in read]
     prefetch_ends = [*ends[prefetch:], *[ends[-1]] * prefetch][: len(ends)]
     needed = max(end - first for end, (first, _) in zip(prefetch_ends, read, strict=True))
-    step = new_rows(shape, tile_rows)
+    return line_buffer_of(layout, ((shape, tile_rows),), needed, prefetch)
+
+
+def line_buffer_of(
+    layout: Layout, readers: Sequence[tuple[Shape, int]], needed: int, prefetch: int
+) -> LineBuffer:
+    """A line buffer of a map that needs so many rows.
+
+    readers: (shape, rows of its tiles) of each layer that reads the map.
+    """
+    shape = readers[-1][0]
+    image_rows = layout.rows // shape.images
+    step = max(new_rows(*each) for each in readers)
     rows, again = ceil_div(needed, step) * step, 0
     first = shape.window.pads[0] + shape.pool_window.pads[0] * shape.window.strides[0]
     if rows < image_rows:
+        read = chain.from_iterable(reach(*each) for each in readers)
         again = max(0, *((row + first) % rows + count - rows for row, count in read))
     if rows + again >= image_rows:  # the whole map fits in as many rows
         rows, again, first = image_rows * min(shape.images, 2 if prefetch else 1), 0, 0

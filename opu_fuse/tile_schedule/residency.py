@@ -21,6 +21,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import DataLayout, Storage
 from opu_fuse.lowering.pass_geometry import Geometry
 from opu_fuse.tile_schedule.input_region import count_parts
+from opu_fuse.tile_schedule.line_buffers import kept_at
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 
 MOST_WRITERS = 8
@@ -47,13 +48,9 @@ class ResidentMap(Struct, frozen=True, kw_only=True):
         at: first feature buffer word of the map;
         block, row, word: start of the output within the layer's own part.
         """
-        layout = self.layout
-        return {
-            "keep": 1,
-            "keep_at": at + (row * layout.blocks + self.block + block) * layout.row_words + word,
-            "keep_row_pitch": layout.blocks * layout.row_words,
-            "keep_block_pitch": layout.row_words,
-        }
+        blocks, words = self.layout.blocks, self.layout.row_words
+        at += (row * blocks + self.block + block) * words + word
+        return kept_at(at, blocks * words, words)
 
 
 def count_reads(

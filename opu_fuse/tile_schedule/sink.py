@@ -8,9 +8,9 @@ from msgspec import Struct
 from opu_fuse.tile_schedule.fused_heads import ResidentTile
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.input_region import Window
-from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.residency import ResidentMap
+from opu_fuse.tile_schedule.slot_lines import LOAD, TimeSlot
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import Piece

@@ -62,7 +62,8 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     images: (first, count) of the batch's images; None: all.
     alike: rows of the second operand that are equal (`layout/alike_rows.py`);
     partial: whether these are not all ranges; another unit computes the others;
-    looks_up: what the exponentials of its norm depend on; layers alike use the same on chip.
+    looks_up, functions: what the exponentials of its norm depend on, and its tables; layers alike
+    use the same on chip.
     """
 
     tile: Tile
@@ -75,6 +76,7 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     images: Span | None = None
     partial: bool = False
     looks_up: Hashable = None
+    functions: tuple[bytes, ...] = ()
     reads_second: Storage | None = None
     alike: tuple[int, ...] = ()
 

@@ -12,7 +12,7 @@ the next layer.
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from typing import Generic, TypeVar
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -35,7 +35,6 @@ from opu_fuse.tile_schedule.input_region import (
     late_blocks,
     window,
 )
-from opu_fuse.tile_schedule.interleave import LOAD
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
@@ -52,6 +51,7 @@ from opu_fuse.tile_schedule.sink import (
     loads_of_rows,
     loads_of_strip,
 )
+from opu_fuse.tile_schedule.slot_lines import LOAD
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, blocks_at_once, own_images
 from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.chunks import FeatureChunk
@@ -181,7 +181,8 @@ class TileSchedule(Generic[Layer, Read]):
         self._divide_as(layers[0])
         self._constants.scratchpads |= scratchpads(self._hw, RESIDENT_CONSTANTS, together=True)
         self._sink.stack(stack)
-        tiles, pairs = [layer.tiles for layer in layers], [*pairwise((*stack.line_buffers, None))]
+        tiles = [layer.tiles for layer in layers]
+        ports = [(stack.source(n), stack.target(n)) for n in range(len(layers))]
         for slot in stack.slots:
             self._sink.slot(slot)
             if slot.layer == LOAD:
@@ -190,7 +191,7 @@ class TileSchedule(Generic[Layer, Read]):
                     self._load(layers[0], load)
                 continue
             layer, tile = layers[slot.layer], tiles[slot.layer][slot.number]
-            line_buffer, to = pairs[slot.layer]
+            line_buffer, to = ports[slot.layer]
             psum = self._accumulate(layer, tile, line_buffer)
             self._post(layer, tile, psum, to, stored=stack.stored[slot.layer])
         self._sink.slot(None)

@@ -4,6 +4,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
 from math import prod
 
@@ -160,30 +161,35 @@ def choose_tile(
 
     Raises DoesNotFit, with the smallest gap seen, when no tile fits.
     """
-    fits: list[Fit] = []
-    nearest: Overflow | None = None
-    tried = candidates(shape, hw)
-    if shape.whole_map:
-        tried = chain(tried, candidates(shape, hw, whole_buffers=True))
-    for c in tried:
-        if isinstance(c, Fit):
-            fits.append(c)
-        elif nearest is None or c.why.gap < nearest.gap or shape.passes:
-            nearest = c.why  # of a norm the smallest: a larger buffer for others does not help
+    best = _best(shape, hw, co_scheduled=co_scheduled)
+    if isinstance(best, Fit):
+        return best.tile, best.cost
+    raise DoesNotFit(
+        name,
+        f"its smallest tile needs {best.needed} words of the {best.buffer} buffer, a bank holds "
+        f"{best.limit}",
+        f"raise buffers.{best.buffer}.words in the spec, or split the operator",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _best(shape: Shape, hw: HwSpec, *, co_scheduled: bool) -> Fit | Overflow:
+    """The fit of the lowest rank, or the smallest gap. Layers alike share a search, also across
+    repeated partitions.
+    """
+    whole = (False, True) if shape.whole_map else (False,)
+    tried = [c for each in whole for c in candidates(shape, hw, whole_buffers=each)]
+    fits = [c for c in tried if isinstance(c, Fit)]
+    if not fits:
+        gaps = [c.why for c in tried if isinstance(c, Refused)]
+        # Of a norm the smallest tile's: a larger buffer for others does not help.
+        return gaps[-1] if shape.passes else min(gaps, key=lambda why: why.gap)
     if co_scheduled:
         fits = [fit for fit in fits if not fit.tile.whole_buffers] or fits
-    best = min(fits, key=lambda c: c.rank(co_scheduled=co_scheduled), default=None)
-    if best is None:
-        assert nearest is not None
-        raise DoesNotFit(
-            name,
-            f"its smallest tile needs {nearest.needed} words of the {nearest.buffer} buffer, a "
-            f"bank holds {nearest.limit}",
-            f"raise buffers.{nearest.buffer}.words in the spec, or split the operator",
-        )
+    best = min(fits, key=lambda c: c.rank(co_scheduled=co_scheduled))
     if has_many_loads(shape, hw, best.tile):
         best = _with_fewer_loads(shape, hw, fits, SLOWER * best.cost.total_cycles)
-    return best.tile, best.cost
+    return best
 
 
 def has_large_window(shape: Shape, hw: HwSpec, tile: Tile) -> bool:

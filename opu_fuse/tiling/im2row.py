@@ -7,6 +7,7 @@ in that its windows are byte runs.
 
 import dataclasses
 from collections.abc import Iterator
+from math import prod
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +21,6 @@ from opu_fuse.layout.pixel_packing import can_fetch
 from opu_fuse.layout.shape import Im2row, Shape, Window
 from opu_fuse.tiling.tile import (
     ceil_div,
-    col_iterations,
     input_blocks,
     input_segments,
     kernel_iterations,
@@ -89,9 +89,8 @@ def array_cycles(shape: Shape, hw: HwSpec) -> int | None:
     results = []
     for mode in hw.array.modes:
         if can_fetch(shape, mode, hw):
-            rows, _ = kernel_iterations(shape, mode, hw)
-            each = rows * col_iterations(shape, mode, hw, shape.window.kernel[1])
-            each *= input_segments(shape, mode, hw, *inputs) * shape.sweeps(mode)
+            each = prod(kernel_iterations(shape, mode, hw)) * shape.sweeps(mode)
+            each *= input_segments(shape, mode, hw, *inputs)
             results.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
     return min(results, default=None)
 

@@ -19,7 +19,6 @@ from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, map_lanes
-from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.handlers import OPERATORS
 from opu_fuse.lowering.pass_geometry import group_geometry
 from opu_fuse.tiling.candidates import choose_tile
@@ -76,7 +75,6 @@ class GroupCosts:
         self._hw = hw
         mapped = hw.dataflow.operators.keys() & LAYOUT
         self._lanes = map_lanes(dfg, hw, {n.index for n in dfg.calls if n.op in mapped})
-        self._tiled: dict[Shape, Price] = {}
         self._priced: dict[tuple[Hashable, ...], Price] = {}
         self._forms: dict[int, int] = {}
         self._interned: dict[Hashable, int] = {}
@@ -134,29 +132,19 @@ class GroupCosts:
             try:
                 members = [n.index for n in core]
                 geometry = group_geometry(self._dfg, members, self._hw, self._lanes)
+                assert geometry is not None
+                for _, shape in geometry.phases:
+                    _, best = choose_tile("", shape, self._hw)
+                    cycles += math.ceil(best.total_cycles)
+                    dram_bytes += best.dram_bytes
             except DoesNotFit as error:
                 return error
-            assert geometry is not None
-            for _, shape in geometry.phases:
-                result = self._tile(shape)
-                if isinstance(result, DoesNotFit):
-                    return result
-                cycles, dram_bytes = cycles + result[0], dram_bytes + result[1]
         if len(core) == len(nodes):
             return cycles, dram_bytes
         # Maps whose bytes the geometry's estimate holds already:
         counted = () if geometry is None else (*geometry.operands, geometry.output)
         extra = max(0, self._moved(nodes) - sum(map(self._map_bytes, counted)))
         return cycles + math.ceil(extra / self._hw.dram.rate), dram_bytes + extra
-
-    def _tile(self, shape: Shape) -> Price:
-        if shape not in self._tiled:
-            try:
-                _, best = choose_tile("", shape, self._hw)
-                self._tiled[shape] = (math.ceil(best.total_cycles), best.dram_bytes)
-            except DoesNotFit as error:
-                self._tiled[shape] = error
-        return self._tiled[shape]
 
     def _moved(self, nodes: Sequence[Node]) -> int:
         """Bytes of all maps that a group reads from memory, and of the one it stores."""

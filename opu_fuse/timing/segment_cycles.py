@@ -17,8 +17,12 @@ MARGIN = 2
 """Units timed before and after those that differ, so that the banks hold what they will hold in the
 program.
 """
+RESOLUTION = 0.0025
+"""Error bound of the timing against the cycle engine: a gain must exceed this share of the cycles
+of the units that differ and of their neighbours.
+"""
 _STORAGES = ("reads", "writes", "reads_second")
-_MAPS = ("source", "output", "gate", "second", "residuals", "looks_up", *_STORAGES)
+_MAPS = ("source", "output", "gate", "second", "residuals", "looks_up", "functions", *_STORAGES)
 _SIZES = tuple(name for name in TiledLayer.__struct_fields__ if name not in _MAPS)
 
 Known = dict[Hashable, float]
@@ -157,13 +161,13 @@ def _up_to_names(units: Units) -> Hashable:
         return of and (of.layout, number(of.alias_root), of.block, of.skips)
 
     def layer(of: TiledLayer) -> Hashable:
-        maps = (of.source, of.output, of.gate, of.second, of.looks_up, *of.residuals)
+        maps = (of.source, of.output, of.gate, of.second, of.looks_up, *of.residuals, of.functions)
         sizes = tuple([getattr(of, name) for name in _SIZES])
         stored = [storage(getattr(of, name)) for name in _STORAGES]
         return (*map(number, maps), *stored, sizes)
 
     def stack(of: FusedStack | None) -> Hashable:
-        return of and (of.slots, of.stored, of.line_buffers, of.load_rows)
+        return of and (of.slots, of.stored, of.wires, of.line_buffers, of.load_rows)
 
     return tuple(
         [

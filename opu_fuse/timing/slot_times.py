@@ -1,7 +1,7 @@
 """When the time slots of a fused stack may read rows, and overwrite them."""
 
 from opu_fuse.tile_schedule.fused_stack import FusedStack
-from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
+from opu_fuse.tile_schedule.slot_lines import LOAD, TimeSlot
 
 
 class SlotTimes:
@@ -34,7 +34,8 @@ class SlotTimes:
             if not load:
                 self._computed[layer].append(computed)
         self._slot, self.needed, self.reusable = slot, 0.0, 0.0
-        if slot is not None and slot.layer != LOAD:
-            self.needed = self._finished[slot.layer][slot.needs]
-        if slot is not None and slot.layer + 1 < len(self._computed):
-            self.reusable = self._computed[slot.layer + 1][slot.frees]
+        if slot is not None:
+            for layer, count in slot.needs:
+                self.needed = max(self.needed, self._finished[layer + 1][count])
+            for layer, count in slot.frees:
+                self.reusable = max(self.reusable, self._computed[layer][count])

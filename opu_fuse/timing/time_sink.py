@@ -16,7 +16,6 @@ from opu_fuse.layout.permutation import Transfers
 from opu_fuse.tile_schedule.forking import Forking
 from opu_fuse.tile_schedule.fused_heads import ResidentTile
 from opu_fuse.tile_schedule.fused_stack import FusedStack
-from opu_fuse.tile_schedule.interleave import TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.scratchpad import CONSTANTS
 from opu_fuse.tile_schedule.sink import (
@@ -27,6 +26,7 @@ from opu_fuse.tile_schedule.sink import (
     PostStep,
     ToBank,
 )
+from opu_fuse.tile_schedule.slot_lines import TimeSlot
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.estimate import halo_store_cycles

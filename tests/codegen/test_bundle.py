@@ -9,7 +9,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model, compile_prepared
-from opu_fuse.schedule.plan import HostWork
+from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise

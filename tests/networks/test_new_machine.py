@@ -12,7 +12,7 @@ from opu_fuse import zoo
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.schedule.plan import HostWork
+from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.zoo.builder import Net
 from tests.networks.test_families import execute, hold_against_golden
 from tests.rtl.session import hold_rtl_against_functional

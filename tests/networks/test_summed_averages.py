@@ -9,7 +9,7 @@ import pytest
 
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
-from opu_fuse.schedule.plan import HostWork
+from opu_fuse.schedule.segment_order import HostWork
 from tests.networks.test_families import execute, hold_against_golden
 from tests.written import written
 

@@ -35,7 +35,7 @@ MISTAKES = {
     ),
     "opu_read_arbiter after an abort": (
         "axi/opu_read_arbiter.sv",
-        "bus_r_valid_i && open_q != '0",
+        "bus_r_valid_i && some_q",
         "bus_r_valid_i",
     ),
     "opu_store_halt after an abort": (

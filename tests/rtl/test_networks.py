@@ -10,7 +10,9 @@ from opu_fuse.sim.compare.runs import check, compare
 from tests.frontend.test_insert_requantise import X
 from tests.frontend.test_insert_requantise import model as requantised
 from tests.rtl.session import hold_rtl_against_functional
+from tests.schedule.planned import stacks
 from tests.schedule.test_fused_stacks import inverted
+from tests.some import some
 
 pytestmark = pytest.mark.rtl
 
@@ -72,7 +74,7 @@ def test_maps_that_are_on_chip_only_have_the_same_bits(machine, rng):
 def test_layers_computed_together_have_the_same_bits(machine, rng):
     """Rows that others take turns with, in rings, some of them written twice."""
     found = compile_model(inverted(6, (9, 7), 14), machine, Options(cascades="always"))
-    assert any(r.again for t in found.plan.fused_stacks for r in t.stack.line_buffers)
+    assert any(r.again for t in stacks(found.plan) for r in some(t.stack).line_buffers)
     program = Program(bundle=found.bundle, hw=machine)
     inputs = inputs_of(program, rng, samples=1)
     functional, rtl = (program.run(inputs, engine=e, capture=True) for e in ("functional", "rtl"))

@@ -21,6 +21,7 @@ from tests.networks import attention_blocks, masked_blocks, permuted_pixels, rot
 from tests.networks import norm_blocks as blocks
 from tests.networks.added_pixels import network
 from tests.networks.residual_streams import stream
+from tests.networks.several_groups import grouped
 from tests.networks.test_interpolation import network as resized
 from tests.networks.test_lanes import Sketch
 from tests.networks.test_merged_patches import merging
@@ -28,6 +29,7 @@ from tests.networks.window_streams import stream as windowed
 from tests.rtl.session import hold_bits, hold_bits_and_cycles
 from tests.schedule.forced_heads import forced_heads
 from tests.schedule.forced_pipelines import forced_pipelines
+from tests.schedule.planned import co_scheduled, first_ranges, heads
 from tests.schedule.test_slow_memory import few_words_of_post
 
 CASES = {
@@ -59,6 +61,8 @@ CASES = {
     "a sum that is an output": (stream("sum is an output", "rms_norm", 13, (8, 12)), "rms_norm"),
     "two results of tokens": (stream("wide kernel", "layer_norm", 13, (1, 40)), "layer_norm"),
     "windows of a stream": (windowed(13, (2, 2), (4, 3), shifted=(False, True)), "permute"),
+    "groups": (grouped(24, 4, (5, 7), scaled=False), "group_norm"),
+    "instances": (grouped(10, 10, (6, 5), scaled=False), "layer_norm"),
     "turned image": (permuted_pixels.network("patches", 9, (5, 3), (1, 4)), "permute"),
 }
 TWO_RESULTS = (
@@ -76,7 +80,7 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     hw = norm_machine()
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
-    assert compiled.plan.co_scheduled or case != "co-scheduled heads"
+    assert co_scheduled(compiled.plan) or case != "co-scheduled heads"
     assert compiled.plan.two_results or case not in TWO_RESULTS
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
@@ -160,7 +164,7 @@ def test_softmaxes_next_to_the_layer_before_the_heads_have_them_too(case, rtl):
     hw = split_norm_machine()
     with forced_pipelines():
         compiled = compile_model(PIPELINES[case], hw, Options(reuse_memory=False))
-    assert compiled.plan.first_ranges
+    assert first_ranges(compiled.plan)
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 
@@ -174,7 +178,7 @@ def test_probabilities_that_stay_on_chip_have_them_too(case, transposes, rtl):
     for stored in (True, False):
         with forced_heads(transposes):
             compiled = compile_model(FUSED[case], hw, Options(reuse_memory=not stored))
-        assert compiled.plan.fused_heads
+        assert heads(compiled.plan)
         inputs = noise(compiled.bundle, seed=5)
         if stored:
             hold_bits_and_cycles(rtl(hw), compiled.bundle, inputs)

@@ -9,7 +9,7 @@ import pytest
 
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.schedule.plan import HostWork
+from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.zoo.builder import Net
 from tests.rtl.machines import write_machine
 from tests.rtl.session import hold_bits_and_cycles

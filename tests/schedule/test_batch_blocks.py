@@ -8,12 +8,13 @@ from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import batch_blocks
-from opu_fuse.schedule.fused_stack_text import stack_lines
+from opu_fuse.schedule.fused_stack_text import unit_lines
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.tile_trace import explain_tiles
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
+from tests.schedule.planned import in_blocks, stacks
 from tests.schedule.test_fused_stacks import slow
 from tests.tiers import by_night
 
@@ -41,7 +42,7 @@ def everything(_units, run, _hw):
 def names(found):
     return [
         [found.plan.layers[g][0].layer.name.split(" ")[0] for g in one.groups]
-        for one in found.plan.batch_blocks
+        for one in in_blocks(found.plan)
     ]
 
 
@@ -55,7 +56,7 @@ def test_images_take_turns_where_maps_stay_on_chip_then_and_that_is_faster(monke
     found = compile_model(model, hw, BATCH)
     (chain,) = names(found)
     assert {"a.point", "b.depth", "b.point"} <= set(chain)
-    (one,) = found.plan.batch_blocks
+    (one,) = in_blocks(found.plan)
     inner = [g for g in one.groups if g in found.plan.not_stored]
     assert inner, "maps of a round are on chip only"
     steps = zip(segment(found).instructions, segment(found).groups, strict=True)
@@ -64,7 +65,7 @@ def test_images_take_turns_where_maps_stay_on_chip_then_and_that_is_faster(monke
     assert len(starts) == 4 // one.images - 1, "a round is over before the next one begins"
     monkeypatch.setattr(batch_blocks, "RESOLUTION", 1.0)
     alone = compile_model(model, hw, BATCH)
-    assert not alone.plan.batch_blocks
+    assert not in_blocks(alone.plan)
     now, before = (run_cycle(c.bundle, hw).counters for c in (found, alone))
     assert now["cycles"] < before["cycles"]
     assert now["dram_bytes_written"] < 0.7 * before["dram_bytes_written"]
@@ -106,15 +107,15 @@ def test_a_map_of_rounds_that_is_read_again_as_a_whole_is_stored(monkeypatch, rn
 def test_a_number_of_images_without_divisors_goes_one_by_one(monkeypatch):
     monkeypatch.setattr(batch_blocks, "_saved", everything)
     found = compile_model(separable(96, (25, 27)), LIGHT, replace(BATCH, batch=5))
-    assert {one.images for one in found.plan.batch_blocks} == {1}
+    assert {one.images for one in in_blocks(found.plan)} == {1}
 
 
 def test_a_single_image_has_none_nor_has_a_machine_that_keeps_no_map(monkeypatch):
     monkeypatch.setattr(batch_blocks, "_saved", everything)
     model = separable(96, (25, 27))
-    assert not compile_model(model, LIGHT, replace(BATCH, batch=1)).plan.batch_blocks
+    assert not in_blocks(compile_model(model, LIGHT, replace(BATCH, batch=1)).plan)
     blind = replace(LIGHT, post=replace(LIGHT.post, keep=False))
-    assert not compile_model(model, blind, BATCH).plan.batch_blocks
+    assert not in_blocks(compile_model(model, blind, BATCH).plan)
 
 
 def test_what_reads_weights_for_long_is_left_out():
@@ -126,20 +127,20 @@ def test_what_reads_weights_for_long_is_left_out():
     x = net.flatten(net.global_average_pool(x, "pool"), "flat")
     model, hw = net.finish(net.dense(x, "fc", out=1000)), slow(LIGHT, 16)
     found = compile_model(model, hw, BATCH)
-    assert found.plan.batch_blocks
+    assert in_blocks(found.plan)
     assert all("fc" not in chain for chain in names(found))
 
 
 def test_a_batch_has_no_cascades_where_rounds_of_more_layers_are_better(monkeypatch, rng):
     model, hw, auto = separable(192, (20, 20)), slow(LIGHT, 8), replace(BATCH, cascades="auto")
     found = compile_model(model, hw, auto)
-    assert found.plan.batch_blocks
-    assert not found.plan.fused_stacks
+    assert in_blocks(found.plan)
+    assert not stacks(found.plan)
     lines = list(explain_tiles(found.dfg, found.partition, found.plan, hw, "a.depth"))
     assert lines[-1].endswith("; the batch is better without fused stacks")
     monkeypatch.setattr(batch_blocks, "_price", lambda *_: 0.0)
     mixed = compile_model(model, hw, auto)
-    assert mixed.plan.fused_stacks
+    assert stacks(mixed.plan)
     cycles = [run_cycle(c.bundle, hw).counters["cycles"] for c in (found, mixed)]
     assert cycles[0] < cycles[1]
     assert_exact(found, hw, rng, (None, 1))
@@ -148,8 +149,8 @@ def test_a_batch_has_no_cascades_where_rounds_of_more_layers_are_better(monkeypa
 def test_rounds_are_told():
     hw = slow(LIGHT, 16)
     found = compile_model(separable(512, (14, 14)), hw, BATCH)
-    (line,) = stack_lines(found.plan)
-    assert line.startswith(f"{found.plan.batch_blocks[0].images} of 4 images at a time: ")
+    (line,) = unit_lines(found.plan)
+    assert line.startswith(f"{in_blocks(found.plan)[0].images} of 4 images at a time: ")
     lines = list(explain_tiles(found.dfg, found.partition, found.plan, hw, "b.depth"))
     assert lines[1].startswith("  taken for batch blocks ")
     assert f"  {line}" in lines

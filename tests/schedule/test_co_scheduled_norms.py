@@ -6,15 +6,12 @@ from msgspec.structs import replace
 
 from opu_fuse import pipeline
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.fuse.group_order import Step
 from opu_fuse.fuse.partition import members
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import co_scheduled_norms, head_pipelines
 from opu_fuse.schedule.plan import MachineProgram
-from opu_fuse.schedule.tensors import tensor_uses
-from opu_fuse.schedule.tile_choice import with_uses
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.shared_banks import due, shared_tiles
@@ -22,6 +19,7 @@ from opu_fuse.timing import segment_cycles
 from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.hw.norm_machine import norm_machine, split_norm_machine
 from tests.networks import attention_blocks as blocks
+from tests.schedule.planned import co_scheduled
 from tests.schedule.single_layer import make_shape
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
@@ -50,7 +48,7 @@ def operators(found):
 
 def test_the_product_with_values_is_computed_next_to_the_softmax_of_the_next_head(found):
     nodes, dfg = members(found.partition), found.dfg
-    pairs = found.plan.co_scheduled.items()
+    pairs = co_scheduled(found.plan).items()
     assert len(pairs) == 2
     for product, norm in pairs:
         assert [dfg[n].op for n in nodes[product]] == ["matmul"]
@@ -63,7 +61,7 @@ def test_together_they_give_the_golden_models_bits_in_every_order(found, machine
 
 def test_both_are_in_one_bank_which_post_reads_when_the_array_leaves_it(found, machine):
     """Of each bank the array computes all tiles before post reads the first of them."""
-    product, norm = next(iter(found.plan.co_scheduled.items()))
+    product, norm = next(iter(co_scheduled(found.plan).items()))
     steps = [
         (group, x)
         for program in found.plan.segments
@@ -84,31 +82,10 @@ def test_both_are_in_one_bank_which_post_reads_when_the_array_leaves_it(found, m
     assert shared >= 2
 
 
-def test_a_view_between_a_pair_leaves_both_in_one_step(machine, monkeypatch):
-    """Else the memory of an operand of the product is that of the norm's result."""
-    calls = []
-
-    def record(*call):
-        calls.append(call)
-        return with_uses(*call)
-
-    monkeypatch.setattr(co_scheduled_norms, "with_uses", record)
-    compile_model(HEADS, machine)
-    ((dfg, tiling, hw),) = calls
-    layers = {group: parts[0].layer for group, parts in tiling.layers.items()}
-    segments, others = tiling.order, (hw, tiling.layout, tiling.same_step)
-    view = Step(group=1 + max(layers))
-    viewed = [
-        replace(s, steps=tuple(step for own in s.steps for step in (view, own))) if s.machine else s
-        for s in segments
-    ]
-    assert tensor_uses(dfg, layers, viewed, *others) == tensor_uses(dfg, layers, segments, *others)
-
-
 def test_a_pair_is_faster_than_its_groups_one_after_the_other(found, machine, monkeypatch):
     monkeypatch.setattr(pipeline, "with_co_scheduled_norms", lambda _, __, tiling, ___: tiling)
     alone = compile_model(HEADS, machine)
-    assert not alone.plan.co_scheduled
+    assert not co_scheduled(alone.plan)
     before, now = (run_cycle(c.bundle, machine).counters["cycles"] for c in (alone, found))
     assert now < 0.97 * before
 
@@ -138,11 +115,11 @@ def test_heads_alike_are_timed_once(machine, monkeypatch):
 def test_what_reads_a_norm_last_leaves_it_the_layers_after(machine, rng, monkeypatch):
     model = blocks.classified(120)
     found = compile_model(model, machine)
-    assert found.plan.co_scheduled
+    assert co_scheduled(found.plan)
     assert_exact(found, machine, rng, (None, 1))
     monkeypatch.setattr(co_scheduled_norms, "_last_readers_last", lambda units, *_: [*units])
     before = compile_model(model, machine)
-    assert not before.plan.co_scheduled
+    assert not co_scheduled(before.plan)
     cycles = [run_cycle(c.bundle, machine).counters["cycles"] for c in (found, before)]
     assert cycles[0] < cycles[1]
 
@@ -160,14 +137,14 @@ def test_what_reads_norms_last_may_run_next_to_a_later_norm(rng, monkeypatch):
 def _sums_next_to_norms(found):
     """Convolutions of joined bins that run next to a softmax."""
     nodes, dfg = members(found.partition), found.dfg
-    names = {dfg[node].name for group in found.plan.co_scheduled for node in nodes[group]}
+    names = {dfg[node].name for group in co_scheduled(found.plan) for node in nodes[group]}
     return [name for name in names if name.endswith("sides")]
 
 
 def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
     model = blocks.cross(100, heads=3)
     found, together = (compile_model(model, machine, Options(batch=n)) for n in (1, 2))
-    assert together.plan.co_scheduled
+    assert co_scheduled(together.plan)
     assert_batch_has_single_bits(found, together, machine, rng)
 
 

@@ -12,18 +12,19 @@ from opu_fuse.fuse.group_order import execution_order, producers
 from opu_fuse.fuse.strategies.registry import partition
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.layout.data_layout import lay_out
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule import tile_choice
 from opu_fuse.schedule.plan import MachineProgram
-from opu_fuse.schedule.segment_order import SegmentSteps, pair_co_scheduled
-from opu_fuse.schedule.tile_choice import members
+from opu_fuse.schedule.segment_order import UnitGroups, segment_of
+from opu_fuse.schedule.tile_choice import Tiling, members
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.tiling.estimate import Estimate
 from opu_fuse.zoo.builder import Net
 from tests.dfg import canonical
 from tests.exact import assert_exact
 from tests.fuse.reading import machine
-from tests.some import some
+from tests.schedule.planned import co_scheduled
 from tests.written import written
 
 
@@ -63,7 +64,7 @@ def test_a_pool_on_its_own_is_hidden_behind_a_convolution(name, channels, monkey
 def test_together_they_give_the_bits_that_they_give_alone(name, rng):
     hw = load_hw(name)
     found = compile_model(branches(24), hw)
-    assert found.plan.co_scheduled
+    assert co_scheduled(found.plan)
     for result in assert_exact(found, hw, rng, (None, 1, 2, 3)):
         assert not result.masks
 
@@ -72,12 +73,12 @@ def test_two_tiles_are_enough_for_something_to_come_between_them():
     plan = compile_model(branches(4, 10), load_hw("opu-tiny")).plan
     groups = {parts[0].layer.name: group for group, parts in plan.layers.items()}
     assert plan.layers[groups["wide"]][0].pieces == 2
-    assert plan.co_scheduled == {groups["wide"]: groups["pool"]}
+    assert co_scheduled(plan) == {groups["wide"]: groups["pool"]}
 
 
 def test_tiles_of_the_one_are_spread_evenly_between_those_of_the_other():
     found = compile_model(branches(4, 16), load_hw("opu-tiny"))
-    ((wide, pool),) = found.plan.co_scheduled.items()
+    ((wide, pool),) = co_scheduled(found.plan).items()
     assert [found.plan.layers[group][0].pieces for group in (wide, pool)] == [4, 9]
     (program,) = (s for s in found.plan.segments if isinstance(s, MachineProgram))
     steps = zip(program.instructions, program.groups, strict=True)
@@ -89,7 +90,7 @@ def test_nothing_comes_between_the_tiles_of_a_group_that_has_one():
     found = compile_model(branches(32, 4), load_hw("opu-1024"))
     names = {parts[0].layer.name: parts[0].pieces for parts in found.plan.layers.values()}
     assert names["wide"] == 1
-    assert not found.plan.co_scheduled
+    assert not co_scheduled(found.plan)
 
 
 PHASES = """<ir_version: 10, opset_import: ["" : 17]> g
@@ -104,7 +105,7 @@ def test_nothing_comes_between_the_tiles_of_a_group_in_phases():
     found = compile_model(written(PHASES, seed=3), hw)
     assert [len(parts) for parts in found.plan.layers.values()] == [1, 4, 1]
     assert all(parts[0].pieces > 1 for parts in found.plan.layers.values())
-    assert not found.plan.co_scheduled
+    assert not co_scheduled(found.plan)
 
 
 def test_a_chain_has_no_companions():
@@ -117,7 +118,7 @@ def test_a_chain_has_no_companions():
         net.finish(net.conv(x, "last", out=48, kernel=3, pads=1)), load_hw("opu-tiny")
     )
     assert any(not parts[0].layer.shape.array for parts in found.plan.layers.values())
-    assert not found.plan.co_scheduled
+    assert not co_scheduled(found.plan)
 
 
 @st.composite
@@ -146,19 +147,23 @@ def test_companions_never_wait_for_each_other(drawn):
         for group, n in zip(sorted(nodes), cycles, strict=False)
     }
     idle, busy = ({g: c for g, c in costs.items() if (c.compute_cycles > 0) == b} for b in (0, 1))
-    steps = execution_order(dfg, found)
-    order = [step.group for step in steps if step.group is not None]
-    co_scheduled = find_co_scheduled(dfg, members(found), order, idle, busy, hw)
-    assert co_scheduled.keys() <= busy.keys()
-    assert set(co_scheduled.values()) <= idle.keys()
-    assert len(set(co_scheduled.values())) == len(co_scheduled)
+    order = [s.group for s in execution_order(dfg, found) if s.group is not None]
+    fillers = find_co_scheduled(dfg, members(found), order, idle, busy, hw)
+    assert fillers.keys() <= busy.keys()
+    assert set(fillers.values()) <= idle.keys()
+    assert len(set(fillers.values())) == len(fillers)
     before = reads(dfg)
-    for ours, theirs in co_scheduled.items():
+    for ours, theirs in fillers.items():
         assert not any(n in before[m] or m in before[n] for n in nodes[ours] for m in nodes[theirs])
+    units = segment_of(tuple(order), nodes)
+    layout = lay_out(dfg, members(found), (), hw)
+    tiling = Tiling(layers={}, order=(units,), layout=layout, constants_bytes=0)
+    tiling = tiling.with_units(UnitGroups(groups=pair) for pair in fillers.items())
+    assert co_scheduled(tiling) == fillers
     done = set()
-    for step in pair_co_scheduled(SegmentSteps(machine=True, steps=steps), co_scheduled).steps:
-        assert all(set(producers(dfg, n)) <= done for n in nodes[some(step.group)])
-        done |= nodes[some(step.group)]
+    for group in (group for unit in tiling.units for group in unit.groups):
+        assert all(set(producers(dfg, n)) <= done for n in nodes[group])
+        done |= nodes[group]
     assert sum(map(len, nodes.values())) == len(done), "a step was lost"
 
 

@@ -19,6 +19,7 @@ from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.hw.norm_machine import norm_machine, split_norm_machine
 from tests.networks import attention_blocks as blocks
 from tests.schedule.forced_heads import forced_heads
+from tests.schedule.planned import heads
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -82,7 +83,7 @@ def test_fused_heads_have_the_golden_models_bits_in_every_order(name, inside, ma
 def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
     with forced_heads():
         found, together = (compile_model(CROSS, machine, Options(batch=n)) for n in (1, 2))
-    assert together.plan.fused_heads
+    assert heads(together.plan)
     assert_batch_has_single_bits(found, together, machine, rng)
 
 
@@ -174,7 +175,7 @@ def test_fused_heads_of_vit_tiny_save_a_fiftieth_behind_a_slow_memory(monkeypatc
     hw = replace_fields(hw, dram=replace_fields(hw.dram, bytes_per_cycle=16.0))
     model = blocks.encoder_layer(197, 192, 3)
     found = compile_model(model, hw)
-    assert found.plan.fused_heads
+    assert heads(found.plan)
     cycles = run_cycle(found.bundle, hw).counters["cycles"]
     predicted = sum(group.cycles for group in found.bundle.groups)
     assert predicted == pytest.approx(cycles, rel=0.03)
@@ -186,4 +187,4 @@ def test_fused_heads_of_vit_tiny_save_a_fiftieth_behind_a_slow_memory(monkeypatc
 def test_a_machine_that_cannot_keep_maps_fuses_no_heads(machine):
     hw = norm_machine()
     hw = replace_fields(hw, post=replace_fields(hw.post, keep=False))
-    assert not compile_model(CROSS, hw).plan.fused_heads
+    assert not heads(compile_model(CROSS, hw).plan)

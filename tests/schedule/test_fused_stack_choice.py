@@ -250,8 +250,16 @@ def test_of_a_stack_near_the_cycles_of_its_array_no_shorter_ones_are_tried(
     monkeypatch.setattr(
         search,
         "_proposed",
-        lambda units, _: [
-            (at, SimpleNamespace(layers=units[at : at + n], dram_bytes=0, array=array * alone))
+        lambda units, *_: [
+            (
+                at,
+                SimpleNamespace(
+                    layers=units[at : at + n],
+                    shares_tables=False,
+                    dram_bytes=0,
+                    array=array * alone,
+                ),
+            )
             for at, n in ([(0, 4)] if len(units) > 4 else [(2, 2), (0, 2)])
         ],
     )
@@ -276,10 +284,13 @@ def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better
     """The long one gains 200 cycles."""
     search, chain = chain_of(inverted(), slow(TINY, 2), monkeypatch)
 
-    def proposed(chain, longest):
+    def proposed(chain, longest, *_):
         works = [unit.layers[0] for unit in chain]
         cuts = [(0, 4)] if longest == fused_stack_choice.LONGEST else [(2, 4), (0, 2)]
-        sized = [SimpleNamespace(layers=works[a:b], dram_bytes=0, array=1.0) for a, b in cuts]
+        sized = [
+            SimpleNamespace(layers=works[a:b], shares_tables=False, dram_bytes=0, array=1.0)
+            for a, b in cuts
+        ]
         return [(a, each) for (a, _), each in zip(cuts, sized, strict=True)]
 
     def gain(at, count, stack):

@@ -19,15 +19,18 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.layout.shape import Shape, Window
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import fused_stack_choice, fused_stacks
-from opu_fuse.schedule.fused_stack_text import stack_lines
+from opu_fuse.schedule.fused_stack_text import unit_lines
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
 from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.tile_schedule import stack_wiring
 from opu_fuse.tile_schedule.line_buffers import line_buffer, reach
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.schedule.mutants import without_tokens
+from tests.schedule.planned import stacks
 from tests.schedule.test_residency import chains
+from tests.some import some
 from tests.tiers import by_night
 
 TINY = load_hw("opu-tiny")
@@ -64,7 +67,7 @@ def compiled(model, hw, options=TOGETHER):
 def names(found):
     return [
         [found.plan.layers[g][0].layer.name.split(" ")[0] for g in together.groups]
-        for together in found.plan.fused_stacks
+        for together in stacks(found.plan)
     ]
 
 
@@ -76,14 +79,14 @@ def test_layers_together_have_the_same_bits_in_any_order(name, scales, batch, rn
     options = replace(TOGETHER, scales=scales, batch=batch)
     found, program = compiled(model, MACHINES[name], options)
     assert max(map(len, names(found))) >= (2 if name == "opu-tiny" else 6), names(found)
-    groups = {g for together in found.plan.fused_stacks for g in together.groups}
+    groups = {g for together in stacks(found.plan) for g in together.groups}
     turns = [g for g in program.groups if g in groups]
     assert sum(a > b for a, b in pairwise(turns)) > 2, "they take no turns"
-    assert any(r.again for t in found.plan.fused_stacks for r in t.stack.line_buffers), (
+    assert any(r.again for t in stacks(found.plan) for r in some(t.stack).line_buffers), (
         "no ring turns over"
     )
-    tiles = [found.plan.layers[g][0].tile for t in found.plan.fused_stacks for g in t.groups]
-    assert tiles == [work.tile for t in found.plan.fused_stacks for work in t.stack.layers]
+    tiles = [found.plan.layers[g][0].tile for t in stacks(found.plan) for g in t.groups]
+    assert tiles == [work.tile for t in stacks(found.plan) for work in some(t.stack).layers]
     assert_exact(found, MACHINES[name], rng, ORDERS)
 
 
@@ -91,7 +94,7 @@ def test_inner_maps_are_never_in_memory():
     model = inverted(size=(56, 56))
     alone, _ = compiled(model, LIGHT, Options(cascades="never"))
     found, program = compiled(model, LIGHT)
-    inner = {g for together in found.plan.fused_stacks for g in together.groups[:-1]}
+    inner = {g for together in stacks(found.plan) for g in together.groups[:-1]}
     read_beside = {"stem"}  # added two layers later
     hidden = {found.plan.layers[g][0].layer.name.split(" ")[0] for g in found.plan.not_stored}
     chosen = {found.plan.layers[g][0].layer.name.split(" ")[0] for g in inner}
@@ -108,7 +111,7 @@ def test_inner_maps_are_never_in_memory():
 @pytest.mark.parametrize("batch", [1, 3])
 def test_constants_of_a_cascade_are_loaded_once(batch):
     found, program = compiled(inverted(), LIGHT, replace(TOGETHER, batch=batch))
-    inside = {g for together in found.plan.fused_stacks for g in together.groups}
+    inside = {g for together in stacks(found.plan) for g in together.groups}
     steps = zip(program.instructions, program.groups, strict=True)
     loads = [x for x, g in steps if g in inside and x.opcode in {"weight", "param", "table"}]
     assert len(loads) >= 2 * len(inside), "every layer has weights, and parameters of channels"
@@ -118,7 +121,7 @@ def test_constants_of_a_cascade_are_loaded_once(batch):
 
 def test_keep_tensors_stores_all_of_them(rng):
     everything, _ = compiled(inverted(), LIGHT, Options(cascades="always", reuse_memory=False))
-    assert everything.plan.fused_stacks
+    assert stacks(everything.plan)
     assert not everything.plan.not_stored
     assert_exact(everything, LIGHT, rng)
 
@@ -131,7 +134,7 @@ def test_where_memory_is_slow_they_are_chosen_and_predicted(bytes_per_cycle, off
     hw = slow(LIGHT, bytes_per_cycle)
     alone, _ = compiled(model, hw, Options(cascades="never", batch=batch))
     found, _ = compiled(model, hw, Options(batch=batch))
-    assert found.plan.fused_stacks
+    assert stacks(found.plan)
     assert all(trial.chosen for trial in found.plan.stack_trials)
     before, now = (run_cycle(c.bundle, hw).counters["cycles"] for c in (alone, found))
     assert now < 0.7 * before, f"{before} cycles alone, {now} together"
@@ -143,10 +146,10 @@ def test_the_images_of_a_batch_follow_each_other_without_a_gap():
     """The first layers are at work on the next image while the last ones end this one."""
     model, hw = inverted(16, (56, 56), 96), slow(LIGHT, 16)
     one, four = (compiled(model, hw, Options(batch=n))[0] for n in (1, 4))
-    (together,) = four.plan.fused_stacks
-    first = [turn.number for turn in together.stack.slots if turn.layer == 0]
+    (together,) = stacks(four.plan)
+    first = [turn.number for turn in some(together.stack).slots if turn.layer == 0]
     tiles = len(first) // 4
-    order = [(turn.layer, turn.number) for turn in together.stack.slots]
+    order = [(turn.layer, turn.number) for turn in some(together.stack).slots]
     last = len(together.groups) - 1
     ends = [number for layer, number in order if layer == last]
     behind = order.index((last, ends[len(ends) // 4 - 1]))
@@ -159,9 +162,9 @@ def test_each_cascade_is_told_with_its_own_figures():
     found, _ = compiled(inverted(), slow(TINY, 2), Options())
     plan = found.plan
     tried = {trial.fused.groups: trial for trial in plan.stack_trials}
-    lines = list(stack_lines(plan))
+    lines = list(unit_lines(plan))
     assert len(lines) > 1
-    for line, together in zip(lines, plan.fused_stacks, strict=True):
+    for line, together in zip(lines, stacks(plan), strict=True):
         own = tried[together.groups]
         assert line.endswith(
             f"{own.cycles:,} cycles and {own.bytes:,} bytes, "
@@ -175,14 +178,14 @@ def test_a_cascade_that_gains_nothing_is_not_taken():
     x = net.conv(net.input("x", (1, 64, 8, 8)), "first", out=64, kernel=3, pads=1)
     x = net.conv(x, "second", out=64, kernel=3, pads=1)
     found, _ = compiled(net.finish(net.conv(x, "third", out=64, kernel=1)), LIGHT, Options())
-    assert not found.plan.fused_stacks
+    assert not stacks(found.plan)
 
 
 def test_a_cascade_that_would_be_slower_is_told_and_not_taken(monkeypatch):
     monkeypatch.setattr(fused_stack_choice.StackSearch, "_saved", lambda *_: (-1e9, 1.0))
     found, _ = compiled(inverted(), slow(TINY, 2), Options())
     assert found.plan.stack_trials
-    assert not found.plan.fused_stacks
+    assert not stacks(found.plan)
 
 
 def joined(net, x):
@@ -271,20 +274,20 @@ def test_a_map_of_very_many_rows_has_wider_strips(rows, strips, monkeypatch):
     x = net.conv(net.conv(x, "first", out=8, kernel=(2, 1)), "second", out=8, kernel=1)
     x = net.conv(x, "last", out=8, kernel=(2, 1), stride=2)
     found = compile_model(net.finish(x), LIGHT, TOGETHER)
-    (together,) = found.plan.fused_stacks
-    assert [work.tile.rows for work in together.stack.layers][-1] == strips
+    (together,) = stacks(found.plan)
+    assert [work.tile.rows for work in some(together.stack).layers][-1] == strips
 
 
 def test_rows_that_are_too_far_apart_for_the_register_do_not_turn(monkeypatch):
     net = Net("pitch", seed=3)
     model = net.finish(two(net, net.input("x", (1, 16, 40, 30))))
     found = compile_model(model, LIGHT, TOGETHER)
-    (together,) = found.plan.fused_stacks
-    layout = together.stack.layers[1].reads.layout
+    (together,) = stacks(found.plan)
+    layout = some(together.stack).layers[1].reads.layout
     furthest = layout.blocks * layout.row_words
     for highest, expected in ((furthest, 1), (furthest - 1, 0)):
-        monkeypatch.setattr(fused_stacks, "_ROW_PITCH", SimpleNamespace(highest=highest))
-        assert len(compile_model(model, LIGHT, TOGETHER).plan.fused_stacks) == expected
+        monkeypatch.setattr(stack_wiring, "_ROW_PITCH", SimpleNamespace(highest=highest))
+        assert len(stacks(compile_model(model, LIGHT, TOGETHER).plan)) == expected
 
 
 @given(chains())

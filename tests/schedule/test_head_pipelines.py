@@ -14,6 +14,7 @@ from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.hw.norm_machine import split_norm_machine
 from tests.networks import attention_blocks as blocks
 from tests.schedule.forced_pipelines import forced_pipelines
+from tests.schedule.planned import co_scheduled, first_ranges
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -34,19 +35,19 @@ def found(machine):
 
 def test_values_are_computed_next_to_the_softmaxes(found):
     """The layer before the heads is split at its ranges of output channels."""
-    ((source, first),) = found.plan.first_ranges.items()
+    ((source, first),) = first_ranges(found.plan).items()
     (layer,) = found.plan.layers[source]
     assert 0 < first < len(layer.ranges)
     together = [source]
-    while together[-1] in found.plan.co_scheduled:
-        together.append(found.plan.co_scheduled[together[-1]])
+    while together[-1] in co_scheduled(found.plan):
+        together.append(co_scheduled(found.plan)[together[-1]])
     assert len(together) > 1
     assert all(found.plan.layers[norm][0].shape.passes for norm in together[1:])
 
 
 def test_the_scores_of_a_head_come_between_two_ranges_of_that_layer(found):
-    ((source, _),) = found.plan.first_ranges.items()
-    norm = found.plan.co_scheduled[source]
+    ((source, _),) = first_ranges(found.plan).items()
+    norm = co_scheduled(found.plan)[source]
     order = [
         group
         for program in found.plan.segments
@@ -60,7 +61,7 @@ def test_the_scores_of_a_head_come_between_two_ranges_of_that_layer(found):
 
 
 def test_the_pieces_of_a_split_layer_are_those_of_the_whole_layer(found, machine):
-    ((source, first),) = found.plan.first_ranges.items()
+    ((source, first),) = first_ranges(found.plan).items()
     units = [unit for units in planned_units(found.plan, machine) for unit in units]
     parts = [unit.layers[0] for unit in units if unit.groups[0] == source]
     (whole,) = found.plan.layers[source]
@@ -87,7 +88,7 @@ def test_heads_have_the_golden_models_bits_in_every_order(found, machine, rng):
 def test_images_of_a_batch_have_the_bits_of_each(found, machine, rng):
     with forced_pipelines():
         together = compile_model(HEADS, machine, Options(batch=2))
-    assert together.plan.first_ranges
+    assert first_ranges(together.plan)
     assert_batch_has_single_bits(found, together, machine, rng)
 
 
@@ -102,10 +103,10 @@ def test_a_layer_of_vit_tiny_takes_a_fiftieth_less_than_with_partners_one_by_one
     monkeypatch.setattr("opu_fuse.frontend.canonical.products.turned_heads", lambda *_: None)
     found = compile_model(VIT, hw)
     counters = run_cycle(found.bundle, hw).counters
-    assert found.plan.first_ranges
+    assert first_ranges(found.plan)
     monkeypatch.setattr(co_scheduled_norms, "with_pipelines", lambda units, *_: units)
     before = compile_model(VIT, hw)
-    assert not before.plan.first_ranges
+    assert not first_ranges(before.plan)
     assert counters["cycles"] < 0.98 * run_cycle(before.bundle, hw).counters["cycles"]
     assert counters["work_compute"] > 0.95 * counters["cycles"]
 

@@ -9,9 +9,12 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.tile_schedule import interleave
-from opu_fuse.tile_schedule.interleave import LOAD, Order
+from opu_fuse.tile_schedule.interleave import Order
+from opu_fuse.tile_schedule.slot_lines import LOAD
 from opu_fuse.zoo.builder import Net
+from tests.schedule.planned import stacks
 from tests.schedule.test_fused_stacks import TINY, inverted, slow
+from tests.some import some
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -46,13 +49,12 @@ def test_every_slot_has_its_input_and_room_for_its_rows(monkeypatch):
     found = orders(inverted(), slow(TINY, 2), monkeypatch)
     assert found
     for order, slots, _ in found:
-        done = dict.fromkeys(range(LOAD, len(order.layers) + 1), 0)
+        done = dict.fromkeys(range(LOAD, len(order.lines) - 1), 0)
         for slot in slots:
             assert slot.number == done[slot.layer]
-            assert slot.layer == LOAD or done[slot.layer - 1] >= slot.needs
-            assert slot.layer + 1 == len(order.layers) or done[slot.layer + 1] >= slot.frees
+            assert all(done[n] >= slots for n, slots in (*slot.needs, *slot.frees))
             done[slot.layer] += 1
-        assert [done[n] for n in range(len(order.layers))] == [len(x.tiles) for x in order.layers]
+        assert [*done.values()] == [len(line.post) for line in order.lines]
 
 
 def test_orders_are_nearly_as_fast_as_the_best_one(monkeypatch):
@@ -95,8 +97,8 @@ def test_array_and_post_work_at_the_same_time():
     """The expansion keeps post busy, the projection the array: if they alternate, both are."""
     hw = load_hw("opu-1024a")
     found = compile_model(mobile_block(), hw)
-    (stack,) = found.plan.fused_stacks
-    turns = [slot.layer for slot in stack.stack.slots if slot.layer != LOAD]
+    (stack,) = stacks(found.plan)
+    turns = [slot.layer for slot in some(stack.stack).slots if slot.layer != LOAD]
     assert sum(a != b for a, b in pairwise(turns)) > 0.8 * len(turns)
     array = sum(parts[0].estimate.compute_cycles for parts in found.plan.layers.values())
     assert run_cycle(found.bundle, hw).counters["cycles"] < 1.15 * array

@@ -16,7 +16,8 @@ from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import plan
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.emit_sink import EmitSink
-from opu_fuse.schedule.plan import HostWork, MachineProgram
+from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.schedule.tensors import require_countable
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact

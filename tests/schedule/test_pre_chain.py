@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from opu_fuse import pipeline
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.schedule.plan import HostWork
+from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise

@@ -6,12 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.fuse.group_order import Step, execution_order, producers
+from opu_fuse.fuse.group_order import execution_order, producers
 from opu_fuse.fuse.strategies.registry import partition
-from opu_fuse.schedule.segment_order import SegmentSteps, order_segments, pair_co_scheduled
+from opu_fuse.schedule.segment_order import HostWork, order_segments
 from tests.dfg import canonical
 from tests.fuse.reading import machine
-from tests.some import some
 
 HOST_FIRST = """g (float[1,4,8,8] x) => (float[1,4,8,8] a, float[1,4,8,8] b) {
     [r1] a = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)
@@ -32,14 +31,14 @@ def ordered(text, free=()):
     found = partition(dfg, machine("opu-tiny"))
     free = {n.index for n in dfg.calls if n.name in free}
     segments = order_segments(dfg, found, free)
-    names = [[dfg[some(n)].name for step in s.steps for n in nodes(found, step)] for s in segments]
-    return dfg, found, names, [s.machine for s in segments]
+    names = [[dfg[n].name for n in nodes(found, segment)] for segment in segments]
+    return dfg, found, names, [not isinstance(segment, HostWork) for segment in segments]
 
 
-def nodes(found, step):
-    if step.group is None:
-        return [step.node]
-    return [m.node for m in found.groups[step.group].matches]
+def nodes(found, segment):
+    if isinstance(segment, HostWork):
+        return segment.nodes
+    return [m.node for group in segment for m in found.groups[group].matches]
 
 
 def test_a_program_begins_on_the_host_where_that_saves_a_segment():
@@ -70,12 +69,6 @@ EITHER = """g (float[1,4,8,8] x) => (float[1,4,8,8] a, float[1,4,8,8] b) {
 def test_a_program_begins_on_the_machine_where_that_saves_a_segment_or_costs_none():
     assert ordered(MACHINE_FIRST)[2:] == ([["r1"], ["s1", "s2"]], [True, False])
     assert ordered(EITHER)[2:] == ([["r1"], ["s1"]], [True, False])
-
-
-def test_a_companion_runs_once_behind_the_group_that_it_runs_beside():
-    steps = tuple(Step(group=n) for n in range(4))
-    found = pair_co_scheduled(SegmentSteps(machine=True, steps=steps), {1: 3}).steps
-    assert [step.group for step in found] == [0, 1, 3, 2]
 
 
 VIEW = """g (float[1,4,8,8] x) => (float[1,256] a, float[1,4,8,8] c) {

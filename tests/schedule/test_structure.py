@@ -80,7 +80,7 @@ def test_repeated_groups_are_looked_at_once(monkeypatch: pytest.MonkeyPatch):
     kinds = alike(dfg, hw, found)
     looked: list[int] = []
     monkeypatch.setattr(tile_choice, "pass_of", lambda *args: looked.append(1) or pass_of(*args))
-    assert tile_choice.misfits_by_structure(dfg, found, hw, {}) == ()
+    assert tile_choice.misfits_by_structure(dfg, found, hw) == ()
     assert len(looked) == len(kinds) < len(found.groups)
 
 

@@ -12,6 +12,7 @@ from opu_fuse.schedule.plan_text import plan_lines
 from opu_fuse.schedule.tile_choice import StackTrial
 from opu_fuse.schedule.tile_trace import explain_tiles
 from opu_fuse.zoo.builder import Net
+from tests.schedule.planned import stacks
 from tests.schedule.test_coschedule import branches
 from tests.schedule.test_fused_stacks import TINY, slow
 
@@ -176,7 +177,7 @@ def test_a_layer_of_a_cascade_is_told_its_strips_and_one_outside_is_not():
 
 def test_every_cascade_that_was_tried_in_vain_is_told_with_both_figures():
     found = compile_model(chain_and_one(), TINY, Options(cascades="always"))
-    (stack,) = found.plan.fused_stacks
+    (stack,) = stacks(found.plan)
 
     def tried(*groups, chosen=False):
         return StackTrial(
@@ -190,8 +191,8 @@ def test_every_cascade_that_was_tried_in_vain_is_told_with_both_figures():
         )
 
     trials = (tried(0, 1), tried(1, 2), tried(1, 3, chosen=True))
-    plan = replace(found.plan, fused_stacks=(), stack_trials=trials)
-    found = dataclasses.replace(found, plan=plan)
+    found = compile_model(chain_and_one(), TINY, Options(cascades="never"))
+    found = dataclasses.replace(found, plan=replace(found.plan, stack_trials=trials))
     alone = {
         name: "  alone, not in a fused stack of " + text
         for name, text in (

@@ -19,6 +19,7 @@ from opu_fuse.timing.segment_cycles import Trials, cycles, timed
 from opu_fuse.timing.time_sink import TimeSink
 from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.networks.narrow_branches import block
+from tests.schedule.planned import stacks
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 HW = load_hw("opu-1024a")
@@ -122,7 +123,7 @@ def test_no_tiles_are_timed_for_layers_of_stacks_nor_where_memory_or_array_alway
 ):
     hw = load_hw("opu-light")
     found, groups = searched(monkeypatch, zoo.build("mobilenet_v2"), hw)
-    stacked = {group for stack in found.plan.fused_stacks for group in stack.groups}
+    stacked = {group for stack in stacks(found.plan) for group in stack.groups}
     (units,) = planned_units(found.plan, hw)
     assert len(stacked) > 15
     assert groups

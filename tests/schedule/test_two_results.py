@@ -30,7 +30,7 @@ def machine():
 @pytest.fixture
 def always(monkeypatch):
     """Every pair that a pass can compute is chosen."""
-    monkeypatch.setattr(two_results, "saved", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(two_results, "fastest", lambda now, others, *_: next(others, now))
 
 
 def instructions(found, group, engine):

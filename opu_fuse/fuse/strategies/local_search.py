@@ -18,13 +18,10 @@ from opu_fuse.fuse.strategies.grouping import Grouping
 from opu_fuse.fuse.strategies.partition_cost import Plans
 from opu_fuse.fuse.strategies.search_report import Change, Timed
 from opu_fuse.timing.group_cost import NOTHING, Cost, GroupCosts
-from opu_fuse.timing.segment_cycles import cycles, saved
+from opu_fuse.timing.segment_cycles import RESOLUTION, cycles, saved
 
 MOST_TIMED = 32
 """Most moves that are timed. Each needs a plan and the timing of the neighbouring groups."""
-
-RESOLUTION = 0.0025
-"""Error bound of a move's timing against the cycle engine, as a share of the timed cycles."""
 
 Raw = Sequence[Match]
 

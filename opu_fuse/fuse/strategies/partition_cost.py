@@ -17,20 +17,17 @@ from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.layout.data_layout import DataLayout, lay_out, pack
 from opu_fuse.layout.lanes import LaneMap
-from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.operand_maps import storages_of
 from opu_fuse.lowering.pass_geometry import Geometry, group_geometry
 from opu_fuse.tile_schedule.residency import count_reads
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.candidates import choose_tile
-from opu_fuse.tiling.chunks import OutputRange, output_ranges
+from opu_fuse.tiling.chunks import output_ranges
 from opu_fuse.tiling.estimate import Estimate
 from opu_fuse.tiling.fastest_shape import fastest_shape
 from opu_fuse.tiling.im2row import im2row_storage
-from opu_fuse.tiling.tile import Tile, cols_per_iteration
-
-Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
+from opu_fuse.tiling.tile import cols_per_iteration
 
 
 class Plans:
@@ -41,7 +38,6 @@ class Plans:
         self._context = context
         self._lanes: LaneMap = ()
         self._geometries: dict[tuple[Match, ...], Geometry | None] = {}
-        self._tiles: dict[tuple[Shape, bool], Tiled] = {}
 
     def units(
         self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]
@@ -110,11 +106,11 @@ class Plans:
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
             shape = fastest_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
-            tile, _, ranges = self._tiled(shape, co_scheduled=co_scheduled)
+            tile, _ = choose_tile("", shape, hw, co_scheduled=co_scheduled)
             layer = TiledLayer(
                 **replace(geometry, shape=shape).fields,
                 tile=tile,
-                ranges=ranges,
+                ranges=output_ranges(shape, tile, hw),
                 cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
                 reads=im2row_storage(reads, shape),
                 writes=writes,
@@ -125,14 +121,6 @@ class Plans:
             layers.append(layer)
         return tuple(layers)
 
-    def _tiled(self, shape: Shape, *, co_scheduled: bool) -> Tiled:
-        key = shape, co_scheduled
-        if key not in self._tiles:
-            hw = self._context.hw
-            tile, estimate = choose_tile("", shape, hw, co_scheduled=co_scheduled)
-            self._tiles[key] = tile, estimate, output_ranges(shape, tile, hw)
-        return self._tiles[key]
-
     def _co_schedule(
         self, members: Sequence[Sequence[int]], tiled_layers: Mapping[int, tuple[TiledLayer, ...]]
     ) -> dict[int, int]:
@@ -140,12 +128,12 @@ class Plans:
         busy: dict[int, Estimate] = {}
         for group, (layer, *other_phases) in tiled_layers.items():
             shape, tile = layer.shape, layer.tile
-            _, estimate, ranges = self._tiled(shape, co_scheduled=False)
+            _, estimate = choose_tile("", shape, self.hw)
             if other_phases:
                 continue
             if not shape.array:
                 idle[group] = estimate
-            elif tile.count(shape) * len(ranges) > 1:
+            elif tile.count(shape) * len(layer.ranges) > 1:
                 busy[group] = estimate
         context = self._context
         return find_co_scheduled(context.dfg, members, list(tiled_layers), idle, busy, context.hw)
