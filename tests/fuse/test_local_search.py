@@ -15,6 +15,11 @@ WRONG_BY = 0.02
 shows. Others stay within 1 %.
 """
 
+RETILED = 0.05
+"""What layers of small images on a small machine save when their tiles are timed, which is after
+the prediction.
+"""
+
 
 def cycles(network, image, machine, strategy):
     hw = load_hw(machine)
@@ -23,22 +28,24 @@ def cycles(network, image, machine, strategy):
 
 
 @pytest.mark.parametrize(
-    ("network", "image", "machine"),
+    ("network", "image", "machine", "retiled"),
     [
-        ("tiny_residual", None, "opu-tiny"),
-        ("tiny_odd", None, "opu-tiny"),  # the sum of its groups' prices says: cut the pool off
-        ("tiny_tiles", None, "opu-tiny"),
-        ("resnet20", 32, "opu-1024"),
-        ("unet", 64, "opu-1024"),
-        pytest.param("squeezenet", 48, "opu-micro", marks=pytest.mark.nightly),
+        ("tiny_residual", None, "opu-tiny", 0),
+        ("tiny_odd", None, "opu-tiny", 0),  # the sum of its groups' prices says: cut the pool off
+        ("tiny_tiles", None, "opu-tiny", 0),
+        ("resnet20", 32, "opu-1024", 0),
+        ("unet", 64, "opu-1024", 0),
+        pytest.param("squeezenet", 48, "opu-micro", RETILED, marks=pytest.mark.nightly),
     ],
 )
-def test_it_is_nowhere_slower_than_matched(network, image, machine):
+def test_it_is_nowhere_slower_than_matched(network, image, machine, retiled):
     matched, _ = cycles(network, image, machine, "matched")
     optimal, search = cycles(network, image, machine, "optimal")
     assert optimal <= matched
-    assert some(some(search).timed).before == pytest.approx(matched, rel=WRONG_BY)
-    assert some(some(search).timed).best == pytest.approx(optimal, rel=WRONG_BY)
+    timed = some(some(search).timed)
+    for predicted, measured in ((timed.before, matched), (timed.best, optimal)):
+        assert 1 - WRONG_BY <= predicted / measured <= 1 + max(WRONG_BY, retiled)
+    assert timed.best / timed.before == pytest.approx(optimal / matched, rel=WRONG_BY)
 
 
 @pytest.mark.filterwarnings("ignore:no calibration data")

@@ -41,8 +41,8 @@ class Timed(Struct, frozen=True, kw_only=True):
     """The local search, which times whole partitions with their layout.
 
     before: predicted cycles of the start partition (`matched`, or groups that run more operators on
-    the machine); best: cycles after all accepted changes; tried: number of changes timed; taken:
-    the accepted changes.
+    the machine) with the tiles of the closed form; best: cycles after all accepted changes; tried:
+    number of changes timed; taken: the accepted changes.
     """
 
     before: int
@@ -100,8 +100,8 @@ def _summed(dfg: Dfg, search: Search) -> Iterator[str]:
 def _timed(dfg: Dfg, timed: Timed) -> Iterator[str]:
     gain = f" ({100 * (timed.best / timed.before - 1):+.2f} %)" if timed.before else ""
     yield (
-        f"predicted {timed.best} cycles; without these changes {timed.before}{gain}; "
-        f"{timed.tried} changes timed"
+        f"predicted {timed.best} cycles before other tiles are timed; without these changes "
+        f"{timed.before}{gain}; {timed.tried} changes timed"
     )
     for change in timed.taken:
         yield f"  better than matched: {_span(dfg, change.nodes)}: {change.saved} cycles less"
