@@ -42,8 +42,9 @@ from opu_fuse.host.form_names import HostForm
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
+from opu_fuse.model.grouped_softmax import of_groups
 from opu_fuse.model.interpolation import INTERPOLATION
-from opu_fuse.model.operator_sets import NORM_OPERATORS
+from opu_fuse.model.operator_sets import GROUPED_SOFTMAX, NORM_OPERATORS
 from opu_fuse.model.rolls import ROLL
 from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
@@ -59,6 +60,7 @@ from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import Tiling, misfits_by_structure
 from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.schedule.two_results import with_two_results
+from opu_fuse.units.base import QUARTERS
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.context_model import ContextModel
@@ -154,6 +156,8 @@ def norms_of(hw: HwSpec) -> frozenset[str]:
     windows = hw.array.depthwise and "transposed_conv" in hw.dataflow.operators
     moves = {INTERPOLATION} if windows else set()
     moves |= {ROLL} if "permute" in hw.dataflow.operators else set()
+    if GROUPED_SOFTMAX in norms:
+        moves |= {of_groups(hw.word_channels // QUARTERS)} if hw.halves_words else set()
     moves |= {"Concat"} if "concat" in hw.dataflow.operators else set()
     return norms | moves if norms else norms
 

@@ -36,6 +36,9 @@ number of multiplications that the model asks for.
 """
 DIVISION_KEY = "opu_fuse.division"
 """Key in `Node.metadata_props` of a Div that a rewrite inserted (`model/divisions.py`)."""
+GROUPED_KEY = "opu_fuse.grouped"
+"""Key in `Node.metadata_props` of the last node of a Softmax over groups of channels that a rewrite
+inserted (`model/grouped_softmax.py`)."""
 PREQUANTISED_KEY = "opu_fuse.prequantised"
 """Key in `Model.meta` of a quantised canonical model: whether it came so; it is False for those
 that were quantised here."""

@@ -9,7 +9,7 @@ from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import quant_of, settings
 from opu_fuse.normalisation import BY_ROWS, OutputScale
 from opu_fuse.units import STAGE_OF_OPERATOR
-from opu_fuse.units.base import Stage
+from opu_fuse.units.base import QUARTERS, Stage
 from opu_fuse.units.norm import epsilon_of
 from opu_fuse.units.operator import Numeric
 
@@ -22,6 +22,18 @@ def softmax(
     table, output = normalisation.exponentials(x.per_tensor), OutputScale.of(y.per_tensor)
     rows = np.moveaxis(values[node.operands[0]], 1, -1)
     return np.moveaxis(normalisation.softmax(rows, table, output, y.zero_point), -1, 1)
+
+
+def grouped_softmax(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
+    """A softmax of each quarter of the channels of a pixel."""
+    x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
+    table, output = normalisation.exponentials(x.per_tensor), OutputScale.of(y.per_tensor)
+    rows = np.moveaxis(values[node.operands[0]], 1, -1)
+    parts = rows.reshape(*rows.shape[:-1], QUARTERS, -1)
+    result = normalisation.softmax(parts, table, output, y.zero_point).reshape(rows.shape)
+    return np.moveaxis(result, -1, 1)
 
 
 def layer_norm(

@@ -29,6 +29,7 @@ from opu_fuse.quant import (
     DIVISION_KEY,
     EQUALISED_KEY,
     FLOAT_KEY,
+    GROUPED_KEY,
     NORMS_KEY,
     PREQUANTISED_KEY,
     PRODUCTS_KEY,
@@ -223,11 +224,11 @@ def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
         canonical.meta[KNOWN_KEY] = floating.meta[KNOWN_KEY]
     canonical.meta[PREQUANTISED_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
+    marks = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY, PRODUCTS_KEY, DIVISION_KEY, GROUPED_KEY)
     for node in canonical.graph:
         if node.name in known:
             properties = known[node.name]
             node.metadata_props[SOURCE_KEY] = properties.get(SOURCE_KEY, node.name or "")
-            marks = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY, PRODUCTS_KEY, DIVISION_KEY)
             node.metadata_props.update({k: properties[k] for k in marks if k in properties})
 
 

@@ -46,6 +46,12 @@ def norm_sizes(draft: Draft, pieces: Pieces) -> dict[str, Any]:
             f"it has {draft.pre_pool[0]} channels, a word has {draft.hw.word_channels}",
             "give it fewer channels",
         )
+    if node.op in unit.of_quarters and draft.pre_pool[0] != draft.hw.word_channels:
+        raise DoesNotFit(
+            node.name,
+            f"its groups fill {draft.pre_pool[0]} lanes, a word has {draft.hw.word_channels}",
+            "give it groups of a quarter of a word",
+        )
     whole_map = node.op in unit.of_map
     if whole_map:
         _require_one_pass(draft, node)

@@ -9,9 +9,9 @@ inserted. A *permutation* exchanges pixels of a map: a Reshape that views them i
 Transpose of these, a Reshape to the rows and columns of the result; rolls before and after it
 belong to it where the machine runs them (`rolls.py`). A *norm* is a normalisation of
 the last axis between two Transposes, so that its operand and result have channels first, or of the
-last two, so that they have rows first, or a division by the first channel (`divisions.py`); the
-host runs it. The quantiser rounds only the
-results of tables, shuffles and permutations. Each composite is one node of the data-flow graph.
+last two, so that they have rows first, a division by the first channel (`divisions.py`), or a
+Softmax over groups of channels (`grouped_softmax.py`); the host runs it. The quantiser rounds only
+the results of tables, shuffles and permutations. Each composite is one node of the data-flow graph.
 
 Operators that other modules compute are no table by themselves: Relu, Clip, LeakyRelu with a slope
 in 0..1, sums and products with a scalar. Inside the subgraph of a table they belong to it. So do
@@ -26,6 +26,7 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from opu_fuse.model.divisions import division
+from opu_fuse.model.grouped_softmax import grouped_softmax
 from opu_fuse.model.known_values import const_array, slice_ranges
 from opu_fuse.model.known_values import known_shape as _dims
 from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, NORMS, TRUTHS
@@ -89,6 +90,8 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
             nodes = divided.nodes
             by_result.pop(nodes[0], None)  # the Slice is no shuffle
             by_result[node] = Composite(op="host:Div", source=divided.source, nodes=nodes, attrs={})
+        if (parts := grouped_softmax(node)) is not None and (x := parts[0].inputs[0]) is not None:
+            by_result[node] = Composite(op="host:Softmax", source=x, nodes=parts, attrs={})
     for root, part in tables.parts.items():
         nodes = tuple(sorted(part.nodes, key=positions.__getitem__))
         functions = {"functions": tuple(n.op_type for n in nodes)}

@@ -14,8 +14,9 @@ from msgspec import Struct, field
 
 from opu_fuse.model.composites import Composite
 from opu_fuse.model.divisions import division
+from opu_fuse.model.grouped_softmax import grouped_softmax
 from opu_fuse.model.known_values import const_array, known_shape
-from opu_fuse.model.operator_sets import NORM_OPERATORS, NORMS
+from opu_fuse.model.operator_sets import GROUPED_SOFTMAX, NORM_OPERATORS, NORMS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.normalisation import BY_ROWS
 
@@ -51,6 +52,10 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
     if divided is not None and "Div" in operators:
         attrs = {"epsilon": divided.epsilon}
         return Norm(op=NORM_OPERATORS["Div"], source=divided.source, attrs=attrs)
+    grouped = grouped_softmax(node)
+    if grouped is not None:
+        x = grouped[0].inputs[0] if GROUPED_SOFTMAX in operators else None
+        return None if x is None else Norm(op=NORM_OPERATORS[GROUPED_SOFTMAX], source=x)
     norm = node if whole is None else next((n for n in whole.nodes if n.op_type in NORMS), None)
     if norm is None or norm.op_type not in _KINDS or norm.domain not in STANDARD:
         return None

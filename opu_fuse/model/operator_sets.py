@@ -58,8 +58,14 @@ COMMUTATIVE = having(Trait.AFFINE, Trait.PART)
 """Sums and products. Either operand may be the constant. They join an adjacent table."""
 SUMS = having(Trait.AFFINE, Trait.NONEXPANSIVE)
 NORMS = having(Trait.NORM)
-NORM_OPERATORS = {name: row.norm for name, row in OPERATORS.items() if row.norm is not None}
-"""ONNX operator -> operator of the hardware spec (`norms.py`)."""
+GROUPED_SOFTMAX = "GroupedSoftmax"
+NORM_OPERATORS = {
+    **{name: row.norm for name, row in OPERATORS.items() if row.norm is not None},
+    GROUPED_SOFTMAX: "grouped_softmax",
+}
+"""ONNX operator -> operator of the hardware spec (`norms.py`); a Softmax over groups of channels
+(`grouped_softmax.py`) has a name of its own.
+"""
 SLOPES = having(Trait.SLOPES)
 HOMOGENEOUS = having(Trait.HOMOGENEOUS)
 TRUTHS = having(Trait.TRUTH)

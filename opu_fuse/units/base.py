@@ -96,6 +96,9 @@ class Field(Struct, frozen=True):
 UNWRITTEN = 0xA5A5
 """Statistics that no pass wrote."""
 
+QUARTERS = 4
+"""Parts of a word that a norm may normalise each by itself."""
+
 
 class Reach(Protocol):
     """Words that an instruction touches, at the pixels where a stage reads."""
@@ -116,16 +119,18 @@ class Reach(Protocol):
 class Statistics:
     """What a unit remembers of pixels, by their number in a pass, until a pass writes it again.
 
-    maximum: int64 (pixels,); scaling: fields of that shape. Before a pass has written them they
+    maximum: int64 (QUARTERS * pixels,): a pixel may have a record for each quarter of its word,
+    numbered in their order; scaling: fields of that shape. Before a pass has written them they
     hold what no pass computes.
     """
 
     def __init__(self, pixels: int) -> None:
-        self.maximum = np.full(pixels, UNWRITTEN)
+        records = QUARTERS * pixels
+        self.maximum = np.full(records, UNWRITTEN)
         self.scaling = Scaling(
-            factor=np.full(pixels, UNWRITTEN),
-            offset=np.full(pixels, UNWRITTEN),
-            shift=np.zeros(pixels, np.int64),
+            factor=np.full(records, UNWRITTEN),
+            offset=np.full(records, UNWRITTEN),
+            shift=np.zeros(records, np.int64),
         )
 
 
@@ -167,7 +172,8 @@ class Site(Protocol):
 class StageContext(Struct, frozen=True, kw_only=True):
     """Module and machine of a stage. module, machine: names; product: the module multiplies two
     maps; shifts: the machine has shifters for multipliers; lanes: of a word; pixels: of a bank of
-    partial sums; pools: a stage of the chain has windows.
+    partial sums; pools: a stage of the chain has windows; halves: the chain takes half a word a
+    cycle.
     """
 
     module: str
@@ -177,6 +183,7 @@ class StageContext(Struct, frozen=True, kw_only=True):
     lanes: int
     pixels: int
     pools: bool
+    halves: bool
 
 
 KNOWN = "operands and a result of known shape that represent real numbers"
@@ -238,6 +245,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     many each pass reads
     looks_up: those operators that read a table of the memory
     of_map: those operators whose statistics are of all pixels of a map together
+    of_quarters: those with statistics of each quarter of a word
     record: constants of a channel, one parameter word a channel block for each of its bytes
     cycles: latency that they add, the register before the unit included
     run(value, own registers, site): what a stage does to int8 (blocks, ys, xs, lanes)
@@ -271,6 +279,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     lanes_read: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     looks_up: frozenset[str] = frozenset()
     of_map: frozenset[str] = frozenset()
+    of_quarters: frozenset[str] = frozenset()
     record: np.dtype | None = None
     cycles: int = 0
     run: Callable[[np.ndarray, PostParams, Site], np.ndarray] | None = None

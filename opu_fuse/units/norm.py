@@ -1,5 +1,5 @@
-"""NORM: Softmax, LayerNorm and RMSNorm over the channels of a pixel, division by the first, and
-GroupNorm of one group, over a map.
+"""NORM: Softmax, LayerNorm and RMSNorm over the channels of a pixel, division by the first,
+Softmax over each quarter of a word, and GroupNorm of one group, over a map.
 
 A layer takes two or three passes over the same partial sums. Those before the last one compute
 statistics of every pixel, which stay in the unit, and write nothing.
@@ -9,6 +9,10 @@ statistics of every pixel, which stay in the unit, and write nothing.
     RMSNorm    SQUARES -> NORMALISE
     GroupNorm  MAP_MOMENTS -> MAP_NORMALISE: of all pixels of the pass together
     division   MAX of the divisor -> EXPSUM of it and a zero -> NORMALISE
+    quarters   QUARTER_MAX -> QUARTER_EXPSUM, of even quarters -> QUARTER_EXPSUM_ODD
+               -> QUARTER_SOFTMAX
+
+A cycle brings two quarters to the unit, which sums up and scales one at a time.
 
 The exponentials of a division are divisors: the first entry, of the divisor itself, and the entry
 of a zero so many steps below it add up to the divisor.
@@ -27,6 +31,7 @@ from opu_fuse.model.operator_record import Pattern
 from opu_fuse.normalisation import BY_ROWS, Epsilon, OutputScale, Scaling
 from opu_fuse.units.base import (
     KNOWN,
+    QUARTERS,
     Access,
     Capability,
     Field,
@@ -59,13 +64,26 @@ class NormOp(IntEnum):
     NORMALISE = 5
     MAP_MOMENTS = 6
     MAP_NORMALISE = 7
+    QUARTER_MAX = 8
+    QUARTER_EXPSUM = 9
+    QUARTER_SOFTMAX = 10
+    QUARTER_EXPSUM_ODD = 11
 
 
+_OF_PIXELS = (NormOp.MAX, NormOp.EXPSUM, NormOp.SOFTMAX)
+_OF_QUARTERS = (
+    NormOp.QUARTER_MAX,
+    NormOp.QUARTER_EXPSUM,
+    NormOp.QUARTER_EXPSUM_ODD,
+    NormOp.QUARTER_SOFTMAX,
+)
+"""Passes of a softmax, in their order."""
+_EXPSUMS = (NormOp.EXPSUM, NormOp.QUARTER_EXPSUM, NormOp.QUARTER_EXPSUM_ODD)
 _MAPS = (NormOp.MAP_MOMENTS, NormOp.MAP_NORMALISE)
 """Passes whose pixels have statistics in common."""
-RESULTS = (NormOp.SOFTMAX, NormOp.NORMALISE, NormOp.MAP_NORMALISE)
+RESULTS = (NormOp.SOFTMAX, NormOp.NORMALISE, NormOp.MAP_NORMALISE, NormOp.QUARTER_SOFTMAX)
 """Passes that have results; the others write nothing."""
-_TABLES = (NormOp.EXPSUM, NormOp.SOFTMAX)
+_TABLES = (*_EXPSUMS, NormOp.SOFTMAX, NormOp.QUARTER_SOFTMAX)
 RECORD = np.dtype([("gain", "<i2"), ("gain_shift", "u1"), ("unused", "u1"), ("offset", "<i4")])
 """Constants of a channel: `rne((u * gain + offset) / 2**gain_shift)`."""
 GAIN_SHIFT_MASK = 63
@@ -75,6 +93,7 @@ EXPONENTIALS = 256
 ENTRY_BYTES = 3
 OUTPUT_SHIFTS = range(-32, 32)
 """Exponents of 1 / scale of a softmax: its products keep 64 bits."""
+_SOFTMAXES = ("softmax", "grouped_softmax")
 CHANNELS_MAX = 1 << 16
 """Of a pixel, or values of a map: sums have the widths for so many."""
 
@@ -92,13 +111,13 @@ def table_words(op: str, scale: float, epsilon: float) -> np.ndarray:
     """Norm memory words of an operator that looks up, uint8 (EXPONENTIALS, ENTRY_BYTES). scale: of
     its int8 operand.
     """
-    if op == "softmax":
+    if op in _SOFTMAXES:
         return exponential_words(scale)
     return _words(normalisation.divisors(scale, epsilon))
 
 
 def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001  its multipliers have their widths on every machine
-    if operator.op == "softmax":
+    if operator.op in _SOFTMAXES:
         return _softmax(operator)
     if operator.op == "divide":
         return _division(operator)
@@ -114,9 +133,10 @@ def _softmax(operator: Operator) -> Settings:
             "choose a scale near 1/256 for its result",
         )
     scale = {"norm_scale": output.mantissa - 1, "norm_shift": output.exponent}
+    most, *sums, result = _OF_QUARTERS if operator.op == "grouped_softmax" else _OF_PIXELS
     return Settings(
-        passes=({"norm_op": NormOp.MAX}, {"norm_op": NormOp.EXPSUM, **scale}),
-        registers={"norm_op": NormOp.SOFTMAX, "norm_zero": operator.y.zero_point},
+        passes=({"norm_op": most}, *({"norm_op": op, **scale} for op in sums)),
+        registers={"norm_op": result, "norm_zero": operator.y.zero_point},
         per_channel=((0, 0, 0, 0),) * operator.result.shape[1],
     )
 
@@ -192,6 +212,8 @@ def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
     """A pass over (blocks, ys, xs, lanes)."""
     op, statistics = NormOp(p["norm_op"]), site.statistics()
     x = value.astype(np.int64)
+    if op in _OF_QUARTERS:
+        return _run_quarters(op, x, p, site)
     present = np.ones((x.shape[0], x.shape[3]), bool)
     present[-1, x.shape[3] - p["norm_idle"] :] = False
     present = present[:, None, None, :]
@@ -201,15 +223,11 @@ def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
             statistics.maximum[: maximum.size] = maximum.reshape(-1)
         case NormOp.EXPSUM:
             terms = np.where(present, _terms(x, p, site), 0)
-            output = OutputScale(mantissa=p["norm_scale"] + 1, exponent=p["norm_shift"])
-            scaling = normalisation.softmax_scaling(terms.sum(axis=(0, 3)), output)
-            _remember(statistics.scaling, scaling)
+            _remember(statistics.scaling, _softmax_scaling(terms, p))
         case NormOp.MOMENTS | NormOp.SQUARES | NormOp.MAP_MOMENTS:
             _remember(statistics.scaling, _deviation(np.where(present, x, 0), p, present))
         case NormOp.SOFTMAX:
-            pixel = _scaling_of(statistics.scaling, x)
-            scaled = rne_shift(_terms(x, p, site) * pixel.factor, pixel.shift)
-            return np.where(present, clamp8(scaled + p["norm_zero"]), np.int8(p["norm_zero"]))
+            return np.where(present, _softmax_results(x, p, site), np.int8(p["norm_zero"]))
         case NormOp.NORMALISE | NormOp.MAP_NORMALISE:
             record = site.parameters(RECORD)
             result = normalisation.normalise(
@@ -222,6 +240,32 @@ def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
             )
             return np.where(present, result, np.int8(p["norm_zero"]))
     return value
+
+
+def _run_quarters(op: NormOp, x: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
+    """A pass over (1, ys, xs, lanes) whose quarters of a word are pixels of their own."""
+    shape, statistics = x.shape, site.statistics()
+    x = x.reshape(1, shape[1], QUARTERS * shape[2], shape[3] // QUARTERS)
+    if op == NormOp.QUARTER_MAX:
+        statistics.maximum[: x.size // x.shape[3]] = x.max(axis=3).reshape(-1)
+    elif op == NormOp.QUARTER_SOFTMAX:
+        return _softmax_results(x, p, site).reshape(shape)
+    else:
+        own = slice(int(op == NormOp.QUARTER_EXPSUM_ODD), x.size // x.shape[3], 2)
+        terms = _terms(x, p, site)[:, :, own.start :: 2]
+        _remember(_at(statistics.scaling, own), _softmax_scaling(terms, p))
+    return x.astype(np.int8).reshape(shape)
+
+
+def _softmax_scaling(terms: np.ndarray, p: PostParams) -> Scaling:
+    output = OutputScale(mantissa=p["norm_scale"] + 1, exponent=p["norm_shift"])
+    return normalisation.softmax_scaling(terms.sum(axis=(0, 3)), output)
+
+
+def _softmax_results(x: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
+    pixel = _scaling_of(site.statistics().scaling, x)
+    scaled = rne_shift(_terms(x, p, site) * pixel.factor, pixel.shift)
+    return clamp8(scaled + p["norm_zero"])
 
 
 def _terms(x: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
@@ -256,6 +300,10 @@ def _remember(kept: Scaling, scaling: Scaling) -> None:
     kept.shift[:pixels] = scaling.shift.reshape(-1)
 
 
+def _at(kept: Scaling, at: slice) -> Scaling:
+    return Scaling(factor=kept.factor[at], offset=kept.offset[at], shift=kept.shift[at])
+
+
 def _of_pixels(kept: np.ndarray, x: np.ndarray) -> np.ndarray:
     """What is kept of the pixels of x (blocks, ys, xs, lanes), as (1, ys, xs, 1)."""
     rows, cols = x.shape[1:3]
@@ -281,6 +329,10 @@ def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
         yield f"has norm_idle = {p['norm_idle']}, words have {context.lanes} lanes"
     if context.pools or p["win_rows"] * p["win_cols"] > 1 or p["spread"]:
         yield f"pools or spreads words, {context.module} normalises whole pixels"
+    if p["norm_op"] not in [*NormOp]:
+        yield f"has norm_op = {p['norm_op']}, the last one is {max(NormOp)}"
+    elif p["norm_op"] in _OF_QUARTERS:
+        yield from _mistakes_of_quarters(p, context)
     shifts = _shifts(p["norm_op"])
     if shifts and p["norm_shift"] not in shifts:
         yield f"has norm_shift = {p['norm_shift']}, it must be {shifts[0]} to {shifts[-1]}"
@@ -294,9 +346,16 @@ def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
         yield f"has {words} words, {context.module} sums up {CHANNELS_MAX} values of a map"
 
 
+def _mistakes_of_quarters(p: PostParams, context: StageContext) -> Iterator[str]:
+    if not context.halves:
+        yield f"normalises quarters, {context.module} has no half words a cycle"
+    if p["blocks"] > 1 or p["norm_idle"]:
+        yield "normalises quarters of words, of which it has several, or one with idle lanes"
+
+
 def _shifts(op: int) -> range | None:
     """Values of `norm_shift` in a pass, None where it has no meaning."""
-    if op == NormOp.EXPSUM:
+    if op in _EXPSUMS:
         return OUTPUT_SHIFTS
     if op in (NormOp.MOMENTS, NormOp.SQUARES, NormOp.MAP_MOMENTS):
         return range(normalisation.EPSILON_SHIFT_MAX + 1)
@@ -310,8 +369,13 @@ def _writes(p: PostParams) -> bool:
 NORM = Unit(
     module="opu_norm",
     doc="Softmax, LayerNorm and RMSNorm over the channels of a pixel, division by the first of "
-    "them, and GroupNorm over a map, in passes over partial sums",
-    runs={ModuleKind.NORM: ("softmax", "layer_norm", "rms_norm", "divide", "group_norm")},
+    "them, Softmax over quarters of a word, and GroupNorm over a map, in passes over partial sums",
+    runs={
+        ModuleKind.NORM: (
+            *_SOFTMAXES,
+            *("layer_norm", "rms_norm", "divide", "group_norm"),
+        )
+    },
     pattern=Pattern.OUT_EWISE_FUSABLE,
     forms={
         "Div": f"{KNOWN}, of linear attention: a product with keys and values, one of them a sum",
@@ -331,9 +395,9 @@ NORM = Unit(
     prefix="norm",
     registers=(
         Field(
-            *(58, "norm_op", 3),
-            "0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6 moments, "
-            "7 normalise",
+            *(58, "norm_op", 4),
+            "0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6, 7; "
+            "quarter: 8 to 11",
         ),
         Field(59, "norm_table", 22, "norm memory word of the exponential of 0"),
         Field(60, "norm_idle", 8, "lanes of the last block that hold no channel"),
@@ -342,10 +406,18 @@ NORM = Unit(
         Field(63, "norm_shift", -7, "expsum: exponent of 1/scale; moments: of epsilon"),
     ),
     memory=Space.NORM,
-    passes={"softmax": 2, "layer_norm": 1, "rms_norm": 1, "divide": 2, "group_norm": 1},
+    passes={
+        "softmax": 2,
+        "grouped_softmax": 3,
+        "divide": 2,
+        "layer_norm": 1,
+        "rms_norm": 1,
+        "group_norm": 1,
+    },
     of_map=frozenset({"group_norm"}),
+    of_quarters=frozenset({"grouped_softmax"}),
     lanes_read={"divide": (1, 2)},
-    looks_up=frozenset({"softmax", "divide"}),
+    looks_up=frozenset({*_SOFTMAXES, "divide"}),
     record=RECORD,
     cycles=22,
     run=_run,

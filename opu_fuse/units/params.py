@@ -223,7 +223,7 @@ class NormRegisters(TypedDict):
     """Registers of one NORM unit."""
 
     norm_op: int
-    """0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6 moments, 7 normalise"""
+    """0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6, 7; quarter: 8 to 11"""
     norm_table: int
     """norm memory word of the exponential of 0"""
     norm_idle: int

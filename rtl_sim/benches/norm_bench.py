@@ -34,6 +34,14 @@ PASSES = {
     "rms_norm": (norm_model.SQUARES, norm_model.NORMALISE),
     "group_norm": (norm_model.MAP_MOMENTS, norm_model.MAP_NORMALISE),
 }
+if 2 * SPEC.post.lanes == W:
+    PASSES["grouped_softmax"] = (
+        norm_model.QUARTER_MAX,
+        norm_model.QUARTER_EXPSUM,
+        norm_model.QUARTER_EXPSUM_ODD,
+        norm_model.QUARTER_SOFTMAX,
+    )
+SOFTMAXES = ("softmax", "grouped_softmax")
 PIXELS = SPEC.buffers.psum.bank_words
 
 
@@ -135,11 +143,13 @@ class Bench:
         order = int(rng.choice(NORMS)) if order is None else order
         chain = ORDERS.kinds(order)
         [p] = [post_model.random_instruction(SPEC, rng, order=order)]
+        grouped = name == "grouped_softmax"
+        shape |= {"blocks": 1} if grouped else {}
         p |= self.shape(**shape) | {"win_rows": 1, "win_cols": 1, "keep": 0, "spread": 0}
         p |= draw(rng, norm_zero=(-128, 126 if halves else 127), norm_idle=(0, W - 1))
-        if p["blocks"] == 1 and name != "softmax":
+        if p["blocks"] == 1 and name not in SOFTMAXES:
             p["norm_idle"] = min(p["norm_idle"], W - 2)
-        if rng.random() < 0.4:
+        if rng.random() < 0.4 or grouped:
             p["norm_idle"] = 0
         if halves:
             p["norm_idle"] = W - (1 << (W.bit_length() - 1))
@@ -148,13 +158,13 @@ class Bench:
         channels = p["blocks"] * W - p["norm_idle"]
         count = channels * (p["out_block_pitch"] if name == "group_norm" else 1)
         *statistics, result = PASSES[name]
-        runs, ties = [], name == "softmax" and rng.random() < 0.3
+        runs, ties = [], name in SOFTMAXES and rng.random() < 0.3
         p["norm_table"] = self.small_table if ties else 0
         for op in statistics:
             own = {"norm_op": op, **(self.ties() if ties else self.scale(name, count))}
             if halves:
                 own |= self.half_of_a_step(channels)
-            if op == norm_model.MAX:
+            if op in (norm_model.MAX, norm_model.QUARTER_MAX):
                 own |= draw(rng, norm_scale=(0, 65535), norm_shift=(-64, 63))
             runs.append(p | own)
             whole = np.concatenate([*words], axis=1)[:, :channels]
@@ -183,7 +193,7 @@ class Bench:
 
     def scale(self, name, count):
         """Registers of the pass that scales."""
-        if name == "softmax":
+        if name in SOFTMAXES:
             return draw(self.rng, norm_scale=(0, 65535), norm_shift=(0, 10))
         least = count // 16 + 1
         shift = int(self.rng.integers(0, 42))
@@ -346,6 +356,10 @@ async def passes_that_the_unit_cannot_do_are_refused_and_change_nothing(dut):
         of_map | {"out_rows": 3, "blocks": words // 3 + 1},
         of_map | {"norm_shift": 42},
         {"norm_idle": W},
+        *({"norm_op": op} for op in (12, 15)),
+        {"norm_op": norm_model.QUARTER_MAX, "norm_idle": 1},
+        {"norm_op": norm_model.QUARTER_SOFTMAX, "blocks": 2},
+        {"norm_op": norm_model.QUARTER_EXPSUM_ODD, "norm_shift": 32},
         many,
         {"blocks": CHANNELS_MAX // W + 1},
         {"spread": 2},

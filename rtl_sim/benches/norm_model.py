@@ -1,6 +1,6 @@
-"""Softmax, LayerNorm and RMSNorm over the channels of a pixel and GroupNorm over a map in Python's
-integers: the passes of the unit `norm` as docs/machine.md defines them. It shares no code with
-`opu_fuse.normalisation`.
+"""Softmax, LayerNorm and RMSNorm over the channels of a pixel, Softmax over quarters of a word and
+GroupNorm over a map in Python's integers: the passes of the unit `norm` as docs/machine.md defines
+them. It shares no code with `opu_fuse.normalisation`.
 
 Rows are lists of int, the values of a pixel; a record is (gain, gain_shift, offset).
 """
@@ -9,7 +9,9 @@ from decimal import Decimal, localcontext
 from itertools import pairwise
 
 MAX, EXPSUM, SOFTMAX, MOMENTS, SQUARES, NORMALISE, MAP_MOMENTS, MAP_NORMALISE = range(8)
-RESULTS = (SOFTMAX, NORMALISE, MAP_NORMALISE)
+QUARTER_MAX, QUARTER_EXPSUM, QUARTER_SOFTMAX, QUARTER_EXPSUM_ODD = range(8, 12)
+PLAIN = {QUARTER_MAX: MAX, QUARTER_EXPSUM: EXPSUM, QUARTER_EXPSUM_ODD: EXPSUM}
+RESULTS = (SOFTMAX, NORMALISE, MAP_NORMALISE, QUARTER_SOFTMAX)
 ENTRIES = 256
 
 
@@ -65,6 +67,11 @@ def inverse_root(x):
     return _on_line(INVERSE_ROOT, line, fraction & 0x1FFF, 13), exponent >> 1
 
 
+def quarters(row):
+    size = len(row) // 4
+    return [row[at : at + size] for at in range(0, 4 * size, size)]
+
+
 class Norm:
     """The unit: maximum and (factor, offset, shift) of every pixel. table: the norm memory."""
 
@@ -78,7 +85,13 @@ class Norm:
         epsilon = p["norm_scale"] << max(p["norm_shift"], 0)
         if op == MAP_MOMENTS:
             rows = [[x for row in rows for x in row]]
-        for pixel, row in enumerate(rows):
+        numbered = list(enumerate(rows))
+        if op in PLAIN:
+            numbered = [*enumerate(quarter for row in rows for quarter in quarters(row))]
+            if op != QUARTER_MAX:
+                numbered = numbered[op == QUARTER_EXPSUM_ODD :: 2]
+            op = PLAIN[op]
+        for pixel, row in numbered:
             n = len(row)
             if op == MAX:
                 self.maximum[pixel] = max(row)
@@ -108,6 +121,10 @@ class Norm:
 
     def results(self, p, pixel, row, records):
         """Of channels of one pixel, each with its record."""
+        if p["norm_op"] == QUARTER_SOFTMAX:
+            own = p | {"norm_op": SOFTMAX}
+            parts = enumerate(quarters(row), 4 * pixel)
+            return [y for number, part in parts for y in self.results(own, number, part, ())]
         factor, offset, shift = self.scaling[0 if p["norm_op"] == MAP_NORMALISE else pixel]
         if p["norm_op"] == SOFTMAX:
             terms = self.terms(p, pixel, row)

@@ -85,7 +85,7 @@ static uint64_t most_rows(const struct opu_machine_config *m, uint64_t terms_ste
 
 /* Entries of all norms. */
 static uint64_t statistics(const struct opu_machine_config *m) {
-  return (uint64_t)m->stage_units[OPU_STAGE_NORM] * m->norm_pixels;
+  return (uint64_t)m->stage_units[OPU_STAGE_NORM] * m->norm_pixels * OPU_QUARTERS;
 }
 
 /* The next `bytes` become e->member. */

@@ -237,8 +237,13 @@ static int norm_is_illegal(const struct opu_native *e, const int32_t *own) {
   const uint64_t pixels = (uint64_t)POST(OUT_ROWS) * POST(OUT_COLS);
   if ((uint32_t)own[OPU_REG_POST_NORM_IDLE] >= lanes) return 1;
   if (POST(WIN_ROWS) > 1u || POST(WIN_COLS) > 1u || POST(SPREAD)) return 1;
-  if (op == OPU_NORM_EXPSUM && (shift < -(int32_t)OPU_LOWEST_OUTPUT_SHIFT_NEGATED ||
-                                shift > (int32_t)OPU_LARGEST_OUTPUT_SHIFT))
+  if (op > OPU_NORM_LAST) return 1;
+  if (opu_norm_is_of_quarters(own) &&
+      (e->machine.cycles != 2u || (lanes & (lanes - 1u)) || POST(BLOCKS) > 1u ||
+       own[OPU_REG_POST_NORM_IDLE]))
+    return 1;
+  if (opu_norm_adds_exponentials(own) && (shift < -(int32_t)OPU_LOWEST_OUTPUT_SHIFT_NEGATED ||
+                                          shift > (int32_t)OPU_LARGEST_OUTPUT_SHIFT))
     return 1;
   if ((op == OPU_NORM_MOMENTS || op == OPU_NORM_SQUARES || op == OPU_NORM_MAP_MOMENTS) &&
       (shift < 0 || shift > (int32_t)OPU_LARGEST_EPSILON_SHIFT))
@@ -250,7 +255,7 @@ static int norm_is_illegal(const struct opu_native *e, const int32_t *own) {
 
 static int norm_looks_up(const int32_t *own) {
   const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP];
-  return op == OPU_NORM_EXPSUM || op == OPU_NORM_SOFTMAX;
+  return opu_norm_adds_exponentials(own) || op == OPU_NORM_SOFTMAX || op == OPU_NORM_QUARTER_SOFTMAX;
 }
 
 /* Iterations of a block, as hw/unit_rates.py counts them. */

@@ -188,7 +188,17 @@ void opu_start_norm(const struct opu_native *e, uint32_t unit);
 void opu_finish_norm(const struct opu_native *e, uint32_t unit);
 static inline int opu_norm_has_results(const int32_t *own) {
   const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP];
-  return op == OPU_NORM_SOFTMAX || op == OPU_NORM_NORMALISE || op == OPU_NORM_MAP_NORMALISE;
+  return op == OPU_NORM_SOFTMAX || op == OPU_NORM_NORMALISE || op == OPU_NORM_MAP_NORMALISE ||
+         op == OPU_NORM_QUARTER_SOFTMAX;
+}
+/* Whether each quarter of a word has statistics of its own. */
+static inline int opu_norm_is_of_quarters(const int32_t *own) {
+  return (uint32_t)own[OPU_REG_POST_NORM_OP] >= OPU_NORM_QUARTER_MAX;
+}
+/* Whether a pass adds exponentials. */
+static inline int opu_norm_adds_exponentials(const int32_t *own) {
+  const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP];
+  return op == OPU_NORM_EXPSUM || op == OPU_NORM_QUARTER_EXPSUM || op == OPU_NORM_QUARTER_EXPSUM_ODD;
 }
 /* Whether all pixels of a pass have statistics in common. */
 static inline int opu_norm_is_of_map(const int32_t *own) {

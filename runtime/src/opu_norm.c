@@ -67,7 +67,12 @@ static int64_t inverse_root(uint64_t x, int32_t *exponent) {
 }
 
 static struct opu_statistics *statistics_of(const struct opu_native *e, uint32_t unit) {
-  return e->statistics + (size_t)unit * e->machine.norm_pixels;
+  return e->statistics + (size_t)unit * e->machine.norm_pixels * OPU_QUARTERS;
+}
+
+static int finds_maximum(const int32_t *own) {
+  const uint32_t op = (uint32_t)OWN(OP);
+  return op == OPU_NORM_MAX || op == OPU_NORM_QUARTER_MAX;
 }
 
 /* Entry of the table for a value; the index is modulo the table's length. */
@@ -77,7 +82,7 @@ static int64_t exponential(const struct opu_native *e, const int32_t *own, int64
   return (int64_t)(entry[0] | (uint32_t)entry[1] << 8 | (uint32_t)entry[2] << 16);
 }
 
-/* Add the values of a word to the statistics of its pixel. */
+/* Add the values of a word, or of a quarter, to its statistics. */
 static void gather(const struct opu_native *e, const int32_t *own, struct opu_statistics *s,
                    uint32_t lanes, const int8_t *value) {
   const uint32_t op = (uint32_t)OWN(OP);
@@ -85,9 +90,9 @@ static void gather(const struct opu_native *e, const int32_t *own, struct opu_st
   uint32_t l;
   for (l = 0; l < lanes; l++) {
     const int32_t x = value[l] - zero;
-    if (op == OPU_NORM_MAX) {
+    if (finds_maximum(own)) {
       if (x > s->maximum) s->maximum = x;
-    } else if (op == OPU_NORM_EXPSUM) {
+    } else if (opu_norm_adds_exponentials(own)) {
       s->sum += exponential(e, own, s->maximum - x);
     } else {
       s->sum += x;
@@ -98,7 +103,8 @@ static void gather(const struct opu_native *e, const int32_t *own, struct opu_st
 
 static void results(const struct opu_native *e, const int32_t *own, const struct opu_statistics *s,
                     const struct opu_gain *gains, uint32_t lanes, int8_t *value) {
-  const int softmax = (uint32_t)OWN(OP) == OPU_NORM_SOFTMAX;
+  const uint32_t op = (uint32_t)OWN(OP);
+  const int softmax = op == OPU_NORM_SOFTMAX || op == OPU_NORM_QUARTER_SOFTMAX;
   uint32_t l;
   for (l = 0; l < lanes; l++) {
     int64_t y;
@@ -112,12 +118,35 @@ static void results(const struct opu_native *e, const int32_t *own, const struct
   }
 }
 
+/* Whether a pass adds exponentials of the other quarters. */
+static int leaves_out(const int32_t *own, uint32_t quarter) {
+  const uint32_t odd = (uint32_t)OWN(OP) == OPU_NORM_QUARTER_EXPSUM_ODD;
+  return opu_norm_is_of_quarters(own) && opu_norm_adds_exponentials(own) && quarter % 2u != odd;
+}
+
+static void of_quarters(const struct opu_native *e, const int32_t *own, struct opu_statistics *s,
+                        const struct opu_gain *gains, int8_t *value) {
+  const uint32_t lanes = e->machine.word_channels / OPU_QUARTERS;
+  uint32_t q;
+  for (q = 0; q < OPU_QUARTERS; q++) {
+    int8_t *const own_lanes = value + (size_t)q * lanes;
+    if (opu_norm_has_results(own))
+      results(e, own, s + q, gains, lanes, own_lanes);
+    else if (!leaves_out(own, q))
+      gather(e, own, s + q, lanes, own_lanes);
+  }
+}
+
 void opu_norm(const struct opu_native *e, uint32_t unit, const struct opu_gain *gains,
               uint32_t block, size_t pixel, int8_t *value) {
   const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
   const uint32_t idle = block + 1u == POST(BLOCKS) ? (uint32_t)OWN(IDLE) : 0u;
   const uint32_t lanes = e->machine.word_channels - idle;
   struct opu_statistics *s = statistics_of(e, unit) + (opu_norm_is_of_map(own) ? 0u : pixel);
+  if (opu_norm_is_of_quarters(own)) {
+    of_quarters(e, own, statistics_of(e, unit) + OPU_QUARTERS * pixel, gains, value);
+    return;
+  }
   if (opu_norm_has_results(own)) {
     results(e, own, s, gains, lanes, value);
     memset(value + lanes, OWN(ZERO), idle);
@@ -154,14 +183,15 @@ static void finish_deviation(const int32_t *own, int64_t count, struct opu_stati
 
 /* Records that a pass writes. */
 static uint32_t records_of(const struct opu_native *e, const int32_t *own) {
-  return opu_norm_is_of_map(own) ? 1u : POST(OUT_ROWS) * POST(OUT_COLS);
+  const uint32_t of_pixel = opu_norm_is_of_quarters(own) ? OPU_QUARTERS : 1u;
+  return opu_norm_is_of_map(own) ? 1u : of_pixel * POST(OUT_ROWS) * POST(OUT_COLS);
 }
 
 void opu_start_norm(const struct opu_native *e, uint32_t unit) {
   const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
   struct opu_statistics *s = statistics_of(e, unit);
   const uint32_t pixels = records_of(e, own);
-  const int is_max = (uint32_t)OWN(OP) == OPU_NORM_MAX;
+  const int is_max = finds_maximum(own);
   uint32_t i;
   if (opu_norm_has_results(own)) return;
   for (i = 0; i < pixels; i++) {
@@ -172,16 +202,16 @@ void opu_start_norm(const struct opu_native *e, uint32_t unit) {
 
 void opu_finish_norm(const struct opu_native *e, uint32_t unit) {
   const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
-  const uint32_t op = (uint32_t)OWN(OP);
   const int64_t channels = (int64_t)POST(BLOCKS) * e->machine.word_channels - OWN(IDLE);
   const int64_t of_record = opu_norm_is_of_map(own) ? (int64_t)POST(OUT_ROWS) * POST(OUT_COLS) : 1;
   const int64_t count = channels * of_record;
   const uint32_t pixels = records_of(e, own);
   struct opu_statistics *s = statistics_of(e, unit);
   uint32_t i;
-  if (op == OPU_NORM_MAX || opu_norm_has_results(own)) return;
+  if (finds_maximum(own) || opu_norm_has_results(own)) return;
   for (i = 0; i < pixels; i++) {
-    if (op == OPU_NORM_EXPSUM)
+    if (leaves_out(own, i % OPU_QUARTERS)) continue;
+    if (opu_norm_adds_exponentials(own))
       finish_softmax(own, s + i);
     else
       finish_deviation(own, count, s + i);

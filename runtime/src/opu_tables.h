@@ -41,6 +41,8 @@
 #define OPU_LARGEST_OUTPUT_SHIFT 31u
 #define OPU_LOWEST_OUTPUT_SHIFT_NEGATED 32u
 #define OPU_UNWRITTEN_STATISTICS 42405u
+#define OPU_QUARTERS 4u
+#define OPU_NORM_LAST 11u
 #define OPU_NORM_MAX 0u
 #define OPU_NORM_EXPSUM 1u
 #define OPU_NORM_SOFTMAX 2u
@@ -49,6 +51,10 @@
 #define OPU_NORM_NORMALISE 5u
 #define OPU_NORM_MAP_MOMENTS 6u
 #define OPU_NORM_MAP_NORMALISE 7u
+#define OPU_NORM_QUARTER_MAX 8u
+#define OPU_NORM_QUARTER_EXPSUM 9u
+#define OPU_NORM_QUARTER_SOFTMAX 10u
+#define OPU_NORM_QUARTER_EXPSUM_ODD 11u
 #define OPU_POOL_MAX 0u
 #define OPU_POOL_AVERAGE 1u
 #define OPU_RESIDUAL_ADD 0u
@@ -181,7 +187,7 @@ static const struct opu_register opu_registers[OPU_ENGINES][OPU_REGISTERS] = {
         {8, 1, 7}, /* prelu_y_zero */
         {3, 0, 0}, /* spread */
         {2, 0, 4}, /* res_negative */
-        {3, 0, 8}, /* norm_op */
+        {4, 0, 8}, /* norm_op */
         {22, 0, 8}, /* norm_table */
         {8, 0, 8}, /* norm_idle */
         {8, 1, 8}, /* norm_zero */

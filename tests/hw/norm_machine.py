@@ -15,6 +15,14 @@ PASSES = (
 )
 """Of each kind of layer."""
 
+OF_QUARTERS = (
+    NormOp.QUARTER_MAX,
+    NormOp.QUARTER_EXPSUM,
+    NormOp.QUARTER_EXPSUM_ODD,
+    NormOp.QUARTER_SOFTMAX,
+)
+"""Of a layer on machines that take half a word a cycle behind the array."""
+
 NORM_MACHINE = """\
 extends: opu-tiny
 name: norms
@@ -94,6 +102,15 @@ buffers:
 def four_pixel_machine() -> HwSpec:
     """Words of 16 channels, two or four pixels a cycle; half a word a cycle behind the array."""
     return _machine(_FOUR)
+
+
+def quarter_norm_machine() -> HwSpec:
+    """`four_pixel_machine` with a Softmax for each quarter of a word, 4 channels."""
+    return _machine(
+        _FOUR.replace("name: four-pixels", "name: quarter-norms").replace(
+            "operators:", "operators:\n    grouped_softmax: [norm]"
+        )
+    )
 
 
 def window_norm_machine() -> HwSpec:

@@ -16,7 +16,7 @@ from opu_fuse.pipeline import compile_model
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import NormOp
 from rtl_sim.benches.graph_orders import orders_of
-from tests.hw.norm_machine import PASSES, norm_machine
+from tests.hw.norm_machine import OF_QUARTERS, PASSES, norm_machine
 from tests.networks.attention_blocks import transformer
 from tests.networks.norm_blocks import NORMS, network, transformer_block
 from tests.sim.native_cases import (
@@ -52,7 +52,8 @@ SPECS = {"norms": norm_machine(), "opu-1024a": load_hw("opu-1024a")}
 
 def _own(rng, spec, op):
     """Registers of a pass, with every value that is legal."""
-    lowest, highest = (-32, 31) if op is NormOp.EXPSUM else (0, 41)
+    sums = (NormOp.EXPSUM, NormOp.QUARTER_EXPSUM, NormOp.QUARTER_EXPSUM_ODD)
+    lowest, highest = (-32, 31) if op in sums else (0, 41)
     return {
         "norm_op": int(op),
         "norm_table": pick(rng, 0, spec.buffers.norm.words - 256),
@@ -79,9 +80,14 @@ def _first(rng, spec):
 def _passes(rng, spec, count=5):
     """Passes over the same pixels, in any order: also those that read what none wrote."""
     first = until_fits(_first, rng, spec)
-    ops = [NormOp(int(n)) for n in rng.integers(0, len(NormOp), count)]
-    if rng.random() < 0.7 and count >= len(PASSES[0]):
-        ops = PASSES[rng.integers(len(PASSES))]
+    halves = 2 * spec.post.lanes == spec.word_channels
+    known = [op for op in NormOp if halves or op not in OF_QUARTERS]
+    whole = [*PASSES, OF_QUARTERS] if halves else PASSES
+    ops = [known[n] for n in rng.integers(0, len(known), count)]
+    if rng.random() < 0.7 and count >= len(OF_QUARTERS):
+        ops = whole[rng.integers(len(whole))]
+    if not {*OF_QUARTERS}.isdisjoint(ops):
+        first = replace(first, params={**first.params, "blocks": 1, "norm_idle": 0})
     made = [
         Instruction(
             engine=Engine.POST, opcode="run", params={**first.params, **_own(rng, spec, op)}

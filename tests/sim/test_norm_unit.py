@@ -12,7 +12,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.sim.functional import post
 from opu_fuse.sim.functional.memories import Memories
 from opu_fuse.units.norm import EXPONENTIALS, RECORD, NormOp, exponential_words
-from tests.hw.norm_machine import norm_machine
+from tests.hw.norm_machine import OF_QUARTERS, four_pixel_machine, norm_machine
 
 ROWS, COLS, ZERO = 3, 2, -128
 IN_SCALE, OUT_SCALE = 0.0917, 2.0**-8
@@ -73,6 +73,35 @@ def test_softmax_takes_three_passes(channels: int) -> None:
         assert (mem.output[(blocks - 1) * ROWS * COLS, hw.word_channels - idle :] == ZERO).all()
 
 
+def test_each_quarter_of_a_word_has_a_softmax_of_its_own() -> None:
+    hw, rng = four_pixel_machine(), np.random.default_rng(4)
+    x = rng.integers(-128, 128, (ROWS * COLS, 16))
+    mem = _machine(x, hw, 1)
+    mem.norm[:EXPONENTIALS, :3] = exponential_words(IN_SCALE)
+    output = normalisation.OutputScale.of(OUT_SCALE)
+    scale = {"norm_scale": output.mantissa - 1, "norm_shift": output.exponent}
+    before = mem.output.copy()
+    for op in OF_QUARTERS:
+        assert (mem.output == before).all(), "passes of statistics write nothing"
+        own = {"norm_zero": ZERO} if op is NormOp.QUARTER_SOFTMAX else scale
+        one = _pass(hw, op, 1, 0, **own)
+        assert illegal(one, hw) is None
+        post.run(mem, one.post)
+    table = normalisation.exponentials(IN_SCALE)
+    parts = [
+        normalisation.softmax(x[:, at : at + 4], table, output, ZERO) for at in range(0, 16, 4)
+    ]
+    assert (_results(mem, 16, 1) == np.concatenate(parts, axis=1)).all()
+
+
+@pytest.mark.parametrize("own", [{"blocks": 2}, {"norm_idle": 1}])
+def test_quarters_are_those_of_one_whole_word(own: dict[str, int]) -> None:
+    hw = four_pixel_machine()
+    one = _pass(hw, NormOp.QUARTER_MAX, 1, 0)
+    bad = Instruction(engine=Engine.POST, opcode="run", params={**one.params, **own})
+    assert "normalises quarters of words" in (illegal(bad, hw) or "")
+
+
 @pytest.mark.parametrize("rms", [False, True])
 @pytest.mark.parametrize("channels", [2, 8, 13, 24])
 def test_norms_take_two_passes(channels: int, rms: bool) -> None:
@@ -108,6 +137,8 @@ def test_norms_take_two_passes(channels: int, rms: bool) -> None:
     ("own", "said"),
     [
         ({"norm_op": 6, "blocks": 2000}, "has 12000 words, norm sums up 65536 values of a map"),
+        ({"norm_op": 12}, "has norm_op = 12, the last one is 11"),
+        ({"norm_op": 8}, "normalises quarters, norm has no half words a cycle"),
         ({"norm_idle": 8}, "has norm_idle = 8, words have 8 lanes"),
         ({"out_rows": 300, "in_rows": 300}, "keeps statistics of"),
         ({"win_rows": 2, "in_rows": 4}, "normalises whole pixels"),

@@ -12,6 +12,9 @@ convolution. It becomes one for each side, with the bins as its channels:
     for each map: Concat of channels -> convolution (1, sides, h, w) -> Reshape
     -> Concat (1, sides, n) -> Reshape
 
+Where the machine has a Softmax for each quarter of a word, and a side fills one, all sides of a map
+remain one convolution before a Softmax over groups of channels (`model/grouped_softmax.py`).
+
 Each result is the sum of the same products. A channel Slice or Split of joined maps that hold other
 channels as well (classes) is read from their parts first. Only for machines that run Softmax and
 Concat, and before quantisation: a quantised model rounds joined maps to a common scale.
@@ -44,7 +47,9 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.effort import multiplications
-from opu_fuse.quant import META_KEY, NORMS_KEY, PRODUCTS_KEY, REWRITE_KEY
+from opu_fuse.model.grouped_softmax import of_groups
+from opu_fuse.quant import GROUPED_KEY, META_KEY, NORMS_KEY, PRODUCTS_KEY, REWRITE_KEY
+from opu_fuse.units.base import QUARTERS
 
 _WHY = "of each map and side, so that other layers run next to its Softmax"
 
@@ -261,12 +266,16 @@ def _compute_each(graph: ir.Graph, found: _Bins) -> None:
         name = f"{last.name}/{node.name}"
         _, channels, rows, cols = size_of(node.inputs[0])
         assert node.inputs[0] is not None
-        row = (1, channels, 1, rows * cols)
-        x = reshape_before(node, node.inputs[0], row, name=f"{name}/row")
-        sides = [_probabilities(graph, found, node, x, side) for side in range(found.sides)]
-        shape = (1, found.sides * found.bins, 1, rows * cols)
-        joined = move_before(last, "Concat", sides, {"axis": 1}, name=f"{name}/bins", shape=shape)
-        joined = reshape_before(last, joined, (*shape[:2], rows, cols), name=f"{name}/map")
+        if found.sides == QUARTERS and of_groups(found.bins) in graph.meta[NORMS_KEY]:
+            joined = _of_groups(found, node, node.inputs[0])
+        else:
+            row = (1, channels, 1, rows * cols)
+            x = reshape_before(node, node.inputs[0], row, name=f"{name}/row")
+            sides = [_probabilities(graph, found, node, x, side) for side in range(found.sides)]
+            shape = (1, found.sides * found.bins, 1, rows * cols)
+            axis, own = {"axis": 1}, f"{name}/bins"
+            joined = move_before(last, "Concat", sides, axis, name=own, shape=shape)
+            joined = reshape_before(last, joined, (*shape[:2], rows, cols), name=f"{name}/map")
         sums = [_of_all_sides(graph, v, found) for v in last.inputs[1:] if v is not None]
         size = (1, found.sides, rows, cols)
         result = _insert_point(last, [joined, *sums], f"{name}/sides", size)
@@ -296,6 +305,26 @@ def _probabilities(
     made = result.producer()
     assert made is not None
     merge_sources(made, found.between)  # who keeps them in floats means the Softmax, too
+    return result
+
+
+def _of_groups(found: _Bins, node: ir.Node, x: ir.Value) -> ir.Value:
+    """The Softmax of the bins of all sides, (1, sides * bins, h, w)."""
+    weights = [v for v in node.inputs[1:] if v is not None]
+    rows, cols = size_of(x)[2:]
+    shape = (1, found.sides * found.bins, rows, cols)
+    groups = (1, found.sides, found.bins, rows * cols)
+    softmax, name = found.softmax, f"{found.softmax.name}/{node.name}"
+    logits = _insert_point(node, [x, *weights], f"{node.name}/logits", shape)
+    logits = reshape_before(softmax, logits, groups, name=f"{name}/groups")
+    result = insert_before(softmax, "Softmax", [logits], {"axis": 2}, name=name, shape=groups)
+    result = reshape_before(softmax, result, shape, name=f"{name}/map")
+    made = result.producer()
+    assert made is not None
+    merge_sources(
+        made, [softmax, *found.between]
+    )  # who keeps them in floats means the Softmax, too
+    made.metadata_props[GROUPED_KEY] = "each fills a quarter of a word"
     return result
 
 

@@ -215,6 +215,7 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
             lanes=spec.word_channels,
             pixels=spec.buffers.psum.bank_words,
             pools=pools,
+            halves=spec.halves_words,
         )
         yield from BY_STAGE[stage.stage].mistakes(unit_params(p, stage.bank), context)
     if p["pool_slots"]:

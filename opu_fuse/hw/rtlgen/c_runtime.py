@@ -31,7 +31,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.unit_rates import RETAINED_COLUMNS, iteration_cycles
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.base import UNWRITTEN, ModuleKind, Stage
+from opu_fuse.units.base import QUARTERS, UNWRITTEN, ModuleKind, Stage
 from opu_fuse.units.memory import MEMORIES
 from opu_fuse.units.norm import (
     CHANNELS_MAX,
@@ -243,6 +243,8 @@ def tables_header() -> str:
         "LARGEST_OUTPUT_SHIFT": OUTPUT_SHIFTS[-1],
         "LOWEST_OUTPUT_SHIFT_NEGATED": -OUTPUT_SHIFTS[0],
         "UNWRITTEN_STATISTICS": UNWRITTEN,
+        "QUARTERS": QUARTERS,
+        "NORM_LAST": max(NormOp),
         **{f"NORM_{op.name}": int(op) for op in NormOp},
         **{f"POOL_{k.name}": int(k) for k in PoolKind},
         **{f"RESIDUAL_{k.name}": int(k) for k in ResidualKind},

@@ -215,7 +215,7 @@ def _opcodes() -> str:
         _enum("stage_e", stage_bits(), {"STAGE_NONE": 0, **stages}),
         _enum("pool_kind_e", 1, {f"POOL_{k.name}": int(k) for k in PoolKind}),
         _enum("residual_kind_e", 2, {f"RESIDUAL_{k.name}": int(k) for k in ResidualKind}),
-        _enum("norm_op_e", 3, {f"NORM_{op.name}": int(op) for op in NormOp}),
+        _enum("norm_op_e", 4, {f"NORM_{op.name}": int(op) for op in NormOp}),
     ]
     for opcode in OPCODES:
         name = f"OP_{opcode.engine.name}_{opcode.name.upper()}"

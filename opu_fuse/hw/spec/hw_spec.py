@@ -321,6 +321,14 @@ class HwSpec:
         return self.word_channels // self.post.lanes
 
     @property
+    def halves_words(self) -> bool:
+        """Whether a word takes two cycles in the post chain, each with as many channels, a power of
+        two: then a norm may tell its quarters apart.
+        """
+        lanes = self.post.lanes
+        return self.cycles_per_word == 2 and not lanes & (lanes - 1)
+
+    @property
     def residual_lanes(self) -> int:
         """Channels that units with a second operand take per cycle."""
         return self.post.residual_lanes or self.post.lanes

@@ -128,15 +128,19 @@ package opu_pkg;
     RESIDUAL_MAXIMUM = 2'd2
   } residual_kind_e;
 
-  typedef enum logic [2:0] {
-    NORM_MAX = 3'd0,
-    NORM_EXPSUM = 3'd1,
-    NORM_SOFTMAX = 3'd2,
-    NORM_MOMENTS = 3'd3,
-    NORM_SQUARES = 3'd4,
-    NORM_NORMALISE = 3'd5,
-    NORM_MAP_MOMENTS = 3'd6,
-    NORM_MAP_NORMALISE = 3'd7
+  typedef enum logic [3:0] {
+    NORM_MAX = 4'd0,
+    NORM_EXPSUM = 4'd1,
+    NORM_SOFTMAX = 4'd2,
+    NORM_MOMENTS = 4'd3,
+    NORM_SQUARES = 4'd4,
+    NORM_NORMALISE = 4'd5,
+    NORM_MAP_MOMENTS = 4'd6,
+    NORM_MAP_NORMALISE = 4'd7,
+    NORM_QUARTER_MAX = 4'd8,
+    NORM_QUARTER_EXPSUM = 4'd9,
+    NORM_QUARTER_SOFTMAX = 4'd10,
+    NORM_QUARTER_EXPSUM_ODD = 4'd11
   } norm_op_e;
 
   localparam logic [3:0] OP_FETCH_END = 4'd0;  // wait until all engines are idle, then raise done
@@ -302,7 +306,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_PRELU_Y_ZERO = 6'd55;  // zero point after
   localparam logic [5:0] REG_POST_SPREAD = 6'd56;  // pixels of a word (2 or 4), each to a word of its own, plus the slot of second operands
   localparam logic [5:0] REG_POST_RES_NEGATIVE = 6'd57;  // of a sum, 1: minus the chain's operand, 2: minus the other
-  localparam logic [5:0] REG_POST_NORM_OP = 6'd58;  // 0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6 moments, 7 normalise
+  localparam logic [5:0] REG_POST_NORM_OP = 6'd58;  // 0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6, 7; quarter: 8 to 11
   localparam logic [5:0] REG_POST_NORM_TABLE = 6'd59;  // norm memory word of the exponential of 0
   localparam logic [5:0] REG_POST_NORM_IDLE = 6'd60;  // lanes of the last block that hold no channel
   localparam logic [5:0] REG_POST_NORM_ZERO = 6'd61;  // zero point of the result; squares: of the operand
@@ -615,7 +619,7 @@ package opu_pkg;
     logic [0:0][7:0] prelu_y_zero;
     logic        [2:0]   spread;
     logic [0:0][1:0] res_negative;
-    logic [0:0][2:0] norm_op;
+    logic [0:0][3:0] norm_op;
     logic [0:0][21:0] norm_table;
     logic [0:0][7:0] norm_idle;
     logic [0:0][7:0] norm_zero;
@@ -685,7 +689,7 @@ package opu_pkg;
       6'd55: set_post.prelu_y_zero = value[7:0];
       6'd56: set_post.spread = value[2:0];
       6'd57: set_post.res_negative = value[1:0];
-      6'd58: set_post.norm_op = value[2:0];
+      6'd58: set_post.norm_op = value[3:0];
       6'd59: set_post.norm_table = value[21:0];
       6'd60: set_post.norm_idle = value[7:0];
       6'd61: set_post.norm_zero = value[7:0];
@@ -761,7 +765,7 @@ package opu_pkg;
       6'd55: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       6'd56: fits_post = value[21:3] == '0;
       6'd57: fits_post = bank < 4'd1 && (value[21:2] == '0);
-      6'd58: fits_post = bank < 4'd1 && (value[21:3] == '0);
+      6'd58: fits_post = bank < 4'd1 && (value[21:4] == '0);
       6'd59: fits_post = bank < 4'd1 && (1'b1);
       6'd60: fits_post = bank < 4'd1 && (value[21:8] == '0);
       6'd61: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));

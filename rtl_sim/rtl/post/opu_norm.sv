@@ -1,5 +1,5 @@
-// NORM: passes of Softmax, LayerNorm and RMSNorm over the channels of a pixel, and of GroupNorm over a map
-// (docs/machine.md). Latency 21, one item per cycle. Passes of statistics have no results: opu_post writes nothing in them.
+// NORM: passes of Softmax, LayerNorm and RMSNorm over the channels of a pixel, of Softmax over each quarter of a word, and
+// of GroupNorm over a map (docs/machine.md). Latency 21, one item per cycle. Passes of statistics have no results: opu_post writes nothing in them.
 //
 //   cycle   0         2                3            4           6              7         8          9
 //   value_i --------> [maximum - x] -> [+ table] -> norm memory -> term --+
@@ -24,7 +24,7 @@ module opu_norm
     input  logic                 clk_i,
     input  logic                 rst_ni,
 
-    input  logic [2:0]           op_i,
+    input  logic [3:0]           op_i,
     /* verilator lint_off UNUSEDSIGNAL */  // as wide as its register; its upper bits are unused
     input  logic [VALUE_BITS-1:0] table_i,
     /* verilator lint_on UNUSEDSIGNAL */
@@ -55,15 +55,18 @@ module opu_norm
   assign item_o = item_q[LATENCY-1];
 
   logic softmaxes, normalises, exponential, squares;  // constant while items are inside
-  assign softmaxes = op_i == NORM_SOFTMAX;
+  assign softmaxes = op_i inside {NORM_SOFTMAX, NORM_QUARTER_SOFTMAX};
   assign normalises = op_i inside {NORM_NORMALISE, NORM_MAP_NORMALISE};
-  assign exponential = op_i == NORM_EXPSUM;
+  assign exponential = op_i inside {NORM_EXPSUM, NORM_QUARTER_EXPSUM, NORM_QUARTER_EXPSUM_ODD};
   assign squares = op_i == NORM_SQUARES;
 
-  // Lanes of the last block that hold a channel, for each beat.
+  // Lanes of the last block that hold a channel, for each beat. Sums of quarters are those of one quarter of a beat.
+  function automatic logic is_summed(logic [3:0] op, int unsigned lane);
+    is_summed = !(op == NORM_QUARTER_EXPSUM && half_of(lane) == 1) && !(op == NORM_QUARTER_EXPSUM_ODD && half_of(lane) == 0);
+  endfunction
   logic [WORD_CHANNELS-1:0] holds_q;
   always_ff @(posedge clk_i) begin
-    for (int unsigned l = 0; l < WORD_CHANNELS; l++) holds_q[l] <= l + 32'(idle_i) < WORD_CHANNELS;
+    for (int unsigned l = 0; l < WORD_CHANNELS; l++) holds_q[l] <= l + 32'(idle_i) < WORD_CHANNELS && is_summed(op_i, l);
   end
   function automatic logic [LANES-1:0] present_of(logic last_block, int unsigned beat);
     present_of = last_block ? holds_q[LANES*beat+:LANES] : '1;
@@ -71,10 +74,10 @@ module opu_norm
 
   // ---- statistics of the pixel --------------------------------------------------------------------------------------
 
-  logic signed [7:0] maximum;          // of item 2
-  logic [24:0] factor;                 // of item 6
+  logic signed [7:0] maximum [NORM_HALVES];  // of item 2, for each half of a beat
+  logic [24:0] factor [NORM_HALVES];         // of item 6
   logic signed [31:0] offset, offset_q [2];
-  logic [5:0] shift, shift_q [5];
+  logic [5:0] shift [NORM_HALVES], shift_q [NORM_HALVES][5];
   logic [LANES-1:0][23:0] term;        // of item 8
   logic [LANES-1:0][8:0] centred;
 
@@ -97,7 +100,9 @@ module opu_norm
 
   always_ff @(posedge clk_i) begin
     offset_q <= '{offset, offset_q[0]};
-    shift_q <= '{shift, shift_q[0], shift_q[1], shift_q[2], shift_q[3]};
+    for (int unsigned h = 0; h < NORM_HALVES; h++) begin
+      shift_q[h] <= '{shift[h], shift_q[h][0], shift_q[h][1], shift_q[h][2], shift_q[h][3]};
+    end
   end
 
   // ---- lanes --------------------------------------------------------------------------------------------------------
@@ -110,6 +115,7 @@ module opu_norm
   end
 
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+    localparam int unsigned HALF = half_of(l);
     // Records of the channels.
     logic [15:0] gains [RECORDS];
     logic [31:0] offsets [RECORDS];
@@ -136,24 +142,24 @@ module opu_norm
     assign addr_o[l] = addr_q;
     always_ff @(posedge clk_i) begin
       x_q <= '{value_i[8*l+:8], x_q[0]};
-      below_q <= maximum - x_q[1];
+      below_q <= maximum[HALF] - x_q[1];
       centred_q <= '{9'(x_q[1]) - (squares ? 9'(zero_i) : '0), centred_q[0], centred_q[1], centred_q[2]};
       addr_q <= norm_addr_t'(table_i) + norm_addr_t'(below_q);
       unique case (op_i)
-        NORM_EXPSUM, NORM_SOFTMAX: begin
+        NORM_EXPSUM, NORM_SOFTMAX, NORM_QUARTER_EXPSUM, NORM_QUARTER_EXPSUM_ODD, NORM_QUARTER_SOFTMAX: begin
           a_q <= {1'b0, rdata_i[l]};
-          b_q <= exponential ? 18'd1 : {1'b0, factor[16:0]};
+          b_q <= exponential ? 18'd1 : {1'b0, factor[HALF][16:0]};
         end
         NORM_NORMALISE, NORM_MAP_NORMALISE: begin
-          a_q <= factor;
-          b_q <= factor[24] ? -18'(centred_q[3]) : 18'(centred_q[3]);
+          a_q <= factor[0];
+          b_q <= factor[0][24] ? -18'(centred_q[3]) : 18'(centred_q[3]);
         end
         default: begin
           a_q <= 25'(centred_q[3]);
           b_q <= 18'(centred_q[3]);
         end
       endcase
-      if (!present_q[l] && !softmaxes && !normalises) a_q <= (op_i == NORM_MAX) ? -25'sd128 : '0;
+      if (!present_q[l] && !softmaxes && !normalises) a_q <= (op_i inside {NORM_MAX, NORM_QUARTER_MAX}) ? -25'sd128 : '0;
     end
 
     // Product, less the offset of the pixel.
@@ -177,9 +183,9 @@ module opu_norm
     logic [1:0] sign_q;
     logic [1:0] by_16, by_4, by_1;
     assign wide = {scaled_q, 7'd0};
-    assign by_16 = shift_q[2][5:4];
-    assign by_4 = shift_q[3][3:2];
-    assign by_1 = shift_q[4][1:0];
+    assign by_16 = shift_q[HALF][2][5:4];
+    assign by_4 = shift_q[HALF][3][3:2];
+    assign by_1 = shift_q[HALF][4][1:0];
     assign coarse = coarse_q >>> 4 * 32'(by_4);
     assign middle = middle_q >>> by_1;
     always_ff @(posedge clk_i) begin

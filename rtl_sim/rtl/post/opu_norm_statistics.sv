@@ -1,5 +1,6 @@
 // Statistics of every pixel of a pass (opu_norm): maxima; sums, in whose place the last block leaves factor, offset and
 // shift. Passes of a map have one record, that of pixel 0: its sums remain in registers until the last word of the pass.
+// Passes of quarters have one for each beat, with two maxima; factor and shift of its odd quarter are in place of the offset.
 //
 //   terms_i, values_i --> [tree, a register a level] --> [beats of a word] --> [+ sums so far] --> sums --> next block
 //                                                                                   |  ^
@@ -20,7 +21,7 @@ module opu_norm_statistics
     input  logic                   clk_i,
     input  logic                   rst_ni,
 
-    input  logic [2:0]             op_i,
+    input  logic [3:0]             op_i,
     input  logic [7:0]             idle_i,
     input  logic signed [7:0]      zero_i,
     input  logic [15:0]            scale_i,
@@ -29,15 +30,15 @@ module opu_norm_statistics
     /* verilator lint_off UNUSEDSIGNAL */  // the chain uses the other fields
     input  item_t                  item_i,
     /* verilator lint_on UNUSEDSIGNAL */
-    output logic signed [7:0]      maximum_o,
-    output logic [24:0]            factor_o,
+    output logic signed [7:0]      maximum_o [NORM_HALVES],
+    output logic [24:0]            factor_o [NORM_HALVES],
     output logic signed [31:0]     offset_o,
-    output logic [5:0]             shift_o,
+    output logic [5:0]             shift_o [NORM_HALVES],
     input  logic [LANES-1:0][23:0] terms_i,
     input  logic [LANES-1:0][8:0]  values_i
 );
 
-  localparam int unsigned PIXELS = PSUM_WORDS / 2;
+  localparam int unsigned PIXELS = NORM_HALVES * PSUM_WORDS / 2;
   localparam int unsigned PIXEL_BITS = $clog2(PIXELS);
   localparam int unsigned LEVELS = $clog2(LANES);
   localparam int unsigned INPUTS = 1 << LEVELS;
@@ -64,13 +65,14 @@ module opu_norm_statistics
   logic signed [24:0] zeros_q;      // count times the zero point
   logic [56:0] epsilon_q;
   place_t place, place_q [LATE];    // by the cycles since they entered, less one
-  logic of_map, sums_map;
+  logic of_map, sums_map, quarters;
+  assign quarters = norm_of_quarters(op_i);
   assign sums_map = op_i == NORM_MAP_MOMENTS;
   assign of_map = sums_map || op_i == NORM_MAP_NORMALISE;
   always_comb begin
     place.valid = item_i.valid;
-    place.whole = item_i.beat == LAST_BEAT;
-    place.begins = item_i.beat == '0;
+    place.whole = quarters || item_i.beat == LAST_BEAT;
+    place.begins = quarters || item_i.beat == '0;
     place.first = sums_map ? pass_begins_q : first_q;
     place.last = sums_map ? item_i.final_one : item_i.last_block;
     place.pixel = of_map ? '0 : pixel_q;
@@ -87,6 +89,8 @@ module opu_norm_statistics
       first_q <= item_i.final_one || (first_q && !item_i.block_last);
       pass_begins_q <= item_i.final_one;
       block_begins_q <= item_i.block_last;
+    end else if (item_i.valid && quarters) begin
+      pixel_q <= pixel_q + pixel_t'(1);
     end
     if (item_i.valid && item_i.beat == LAST_BEAT) begin
       if (sums_map) channels_q <= (pass_begins_q ? '0 : channels_q) + 17'(WORD_CHANNELS) - (item_i.last_block ? 17'(idle_i) : '0);
@@ -104,14 +108,14 @@ module opu_norm_statistics
   end
 
   logic maxima, results;
-  assign maxima = op_i == NORM_MAX;
-  assign results = op_i inside {NORM_SOFTMAX, NORM_NORMALISE, NORM_MAP_NORMALISE};
+  assign maxima = op_i inside {NORM_MAX, NORM_QUARTER_MAX};
+  assign results = norm_has_results(op_i);
 
   // ---- a word: trees over the lanes, then its beats -----------------------------------------------------------------
 
   logic [31:0] term_q [LEVELS+1][INPUTS];
   logic signed [16:0] value_q [LEVELS+1][INPUTS];
-  logic signed [7:0] most_q [LEVELS+1][INPUTS];
+  logic signed [7:0] most_q [LEVELS][INPUTS];     // without the last level
   always_comb begin
     for (int unsigned l = 0; l < INPUTS; l++) begin
       term_q[0][l] = (l < LANES) ? 32'(terms_i[l%LANES]) : '0;
@@ -124,23 +128,40 @@ module opu_norm_statistics
       for (int unsigned l = 0; l < INPUTS >> v; l++) begin
         term_q[v][l] <= term_q[v-1][2*l] + term_q[v-1][2*l+1];
         value_q[v][l] <= value_q[v-1][2*l] + value_q[v-1][2*l+1];
-        most_q[v][l] <= (most_q[v-1][2*l] > most_q[v-1][2*l+1]) ? most_q[v-1][2*l] : most_q[v-1][2*l+1];
+      end
+    end
+    if (v < int'(LEVELS)) begin : g_maxima
+      always_ff @(posedge clk_i) begin
+        for (int unsigned l = 0; l < INPUTS >> v; l++) begin
+          most_q[v][l] <= (most_q[v-1][2*l] > most_q[v-1][2*l+1]) ? most_q[v-1][2*l] : most_q[v-1][2*l+1];
+        end
       end
     end
     for (genvar l = int'(INPUTS) >> v; l < int'(INPUTS); l++) begin : g_none
       assign term_q[v][l] = '0;
       assign value_q[v][l] = '0;
-      assign most_q[v][l] = '0;
+      if (v < int'(LEVELS)) begin : g_no_maximum
+        assign most_q[v][l] = '0;
+      end
     end
   end
 
   logic [31:0] word_terms_q;
   logic signed [16:0] word_value_q;
-  logic signed [7:0] word_most_q;
+  // The last level of maxima: in passes of quarters each half of a beat has its own, else both have that of all lanes.
+  logic signed [7:0] lower, upper, beat_most_q [NORM_HALVES], word_most_q [NORM_HALVES];
+  assign lower = most_q[LEVELS-1][0];
+  assign upper = most_q[LEVELS-1][1];
+  always_ff @(posedge clk_i) begin
+    beat_most_q[0] <= (quarters || lower > upper) ? lower : upper;
+    if (NORM_HALVES > 1) beat_most_q[NORM_HALVES-1] <= (!quarters && lower > upper) ? lower : upper;
+  end
   always_ff @(posedge clk_i) begin
     word_terms_q <= term_q[LEVELS][0] + (place_q[WORD-2].begins ? '0 : word_terms_q);
     word_value_q <= value_q[LEVELS][0] + (place_q[WORD-2].begins ? '0 : word_value_q);
-    if (place_q[WORD-2].begins || most_q[LEVELS][0] > word_most_q) word_most_q <= most_q[LEVELS][0];
+    for (int unsigned h = 0; h < NORM_HALVES; h++) begin
+      if (place_q[WORD-2].begins || beat_most_q[h] > word_most_q[h]) word_most_q[h] <= beat_most_q[h];
+    end
   end
 
   // ---- sums of the blocks -------------------------------------------------------------------------------------------
@@ -152,7 +173,7 @@ module opu_norm_statistics
   logic [65:0] sums, sums_d;
   logic [40:0] terms_q;             // exponentials or squares
   logic signed [24:0] values_q;
-  logic signed [7:0] maximum_q;
+  logic signed [7:0] maximum_q [NORM_HALVES];
   assign word = place_q[WORD-1];
   assign late = place_q[LATE-1];
 
@@ -161,11 +182,13 @@ module opu_norm_statistics
       terms_q <= (word.first ? '0 : sums_map ? terms_q : sums[40:0]) + 41'(word_terms_q);
       values_q <= (word.first ? '0 : sums_map ? values_q : signed'(sums[65:41])) + 25'(word_value_q);
     end
-    maximum_q <= (!word.first && maximum_o > word_most_q) ? maximum_o : word_most_q;
+    for (int unsigned h = 0; h < NORM_HALVES; h++) begin
+      maximum_q[h] <= (!word.first && maximum_o[h] > word_most_q[h]) ? maximum_o[h] : word_most_q[h];
+    end
   end
 
   // The next pass may have other settings before the scaling of the last pixels is complete.
-  logic [2:0] op_q;
+  logic [3:0] op_q;
   logic [16:0] mantissa_q, channel_count_q;
   logic signed [6:0] exponent_q;
   logic [56:0] variance_q;
@@ -193,7 +216,7 @@ module opu_norm_statistics
   ) u_scaling (
       .clk_i,
       .rst_ni,
-      .softmax_i (op_q == NORM_EXPSUM),
+      .softmax_i (op_q inside {NORM_EXPSUM, NORM_QUARTER_EXPSUM, NORM_QUARTER_EXPSUM_ODD}),
       .rms_i     (op_q == NORM_SQUARES),
       .count_i   (channel_count_q),
       .centre_i  (centre_q),
@@ -214,43 +237,78 @@ module opu_norm_statistics
 
   // ---- memories -----------------------------------------------------------------------------------------------------
 
-  assign sums_d = scaled ? 66'({shift, offset, factor}) : {values_q, terms_q};
-  assign {shift_o, offset_o, factor_o} = sums[62:0];
+  // The record of an odd quarter is written over the offset, which a Softmax has not.
+  logic odd, sums_we;
+  logic [22:0] odd_record;
+  assign odd = op_q == NORM_QUARTER_EXPSUM_ODD;
+  assign sums_we = summed && !late.last;
+  assign sums_d = !scaled ? {values_q, terms_q} : odd ? 66'({shift, factor[16:0]}) : 66'({shift, factor, offset});
+  assign odd_record = sums[22:0];
+  assign offset_o = quarters ? '0 : sums[31:0];
+  assign factor_o[0] = sums[56:32];
+  assign shift_o[0] = sums[62:57];
+  if (NORM_HALVES > 1) begin : g_odd
+    assign factor_o[NORM_HALVES-1] = quarters ? 25'(odd_record[16:0]) : factor_o[0];
+    assign shift_o[NORM_HALVES-1] = quarters ? odd_record[22:17] : shift_o[0];
+  end
   logic read;
   assign reader = results ? place_q[3] : place_q[READ-1];
   assign maximum_reader = maxima ? place_q[READ-1] : place;
   assign read = reader.valid && (results || reader.whole);
 
+  pixel_t sums_waddr;
+  assign sums_waddr = scaled ? scaled_pixel : late.pixel;
+
   opu_ram_1r1w #(
-      .WIDTH(66),
+      .WIDTH(32),
       .DEPTH(PIXELS),
       .OUTPUT_REGISTER(1'b1)
-  ) u_sums (
+  ) u_offsets (
       .clk_i,
-      .we_i   (scaled || (summed && !late.last)),
-      .waddr_i(scaled ? scaled_pixel : late.pixel),
-      .wdata_i(sums_d),
+      .we_i   (scaled || sums_we),
+      .waddr_i(sums_waddr),
+      .wdata_i(sums_d[31:0]),
       .re_i   (read),
       .raddr_i(reader.pixel),
-      .rdata_o(sums)
+      .rdata_o(sums[31:0])
   );
 
   opu_ram_1r1w #(
-      .WIDTH(8),
+      .WIDTH(34),
+      .DEPTH(PIXELS),
+      .OUTPUT_REGISTER(1'b1)
+  ) u_factors (
+      .clk_i,
+      .we_i   ((scaled && !odd) || sums_we),
+      .waddr_i(sums_waddr),
+      .wdata_i(sums_d[65:32]),
+      .re_i   (read),
+      .raddr_i(reader.pixel),
+      .rdata_o(sums[65:32])
+  );
+
+  logic [8*NORM_HALVES-1:0] maxima_d, maxima_q;
+  for (genvar h = 0; h < int'(NORM_HALVES); h++) begin : g_maximum
+    assign maxima_d[8*h+:8] = maximum_q[h];
+    assign maximum_o[h] = maxima_q[8*h+:8];
+  end
+
+  opu_ram_1r1w #(
+      .WIDTH(8 * NORM_HALVES),
       .DEPTH(PIXELS),
       .OUTPUT_REGISTER(1'b1)
   ) u_maxima (
       .clk_i,
       .we_i   (late.valid && late.whole && maxima),
       .waddr_i(late.pixel),
-      .wdata_i(maximum_q),
+      .wdata_i(maxima_d),
       .re_i   (maximum_reader.valid && (!maxima || maximum_reader.whole)),
       .raddr_i(maximum_reader.pixel),
-      .rdata_o(maximum_o)
+      .rdata_o(maxima_q)
   );
 
   `OPU_ASSERT(ScalingComplete, read && results |-> !pending)
-  `OPU_ASSERT(OneWriter, scaled |-> !(summed && !late.last))
+  `OPU_ASSERT(OneWriter, scaled |-> !sums_we)
   `OPU_ASSERT(PixelsFit, item_i.valid |-> 32'(place.pixel) < PIXELS)
   for (genvar s = int'(READ); s < int'(LATE); s++) begin : g_written
     `OPU_ASSERT(SumsWritten, read && !results && !sums_map && !reader.first |->

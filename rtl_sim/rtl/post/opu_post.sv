@@ -135,7 +135,7 @@ module opu_post
       keeps_q <= HAS_KEEP && launched.keep != '0;
       writes_q <= 1'b1;
       for (int unsigned u = 0; u < NORM_UNITS; u++) begin
-        if (launched_chain.norm[u] && !(launched.norm_op[u] inside {NORM_SOFTMAX, NORM_NORMALISE, NORM_MAP_NORMALISE})) writes_q <= 1'b0;
+        if (launched_chain.norm[u] && !norm_has_results(launched.norm_op[u])) writes_q <= 1'b0;
       end
       chain_q <= launched_chain;
     end

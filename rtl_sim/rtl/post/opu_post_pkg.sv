@@ -64,6 +64,20 @@ package opu_post_pkg;
   typedef logic signed [SCALED_BITS-1:0] scaled_t;
   typedef logic signed [RESIDUAL_BITS-1:0] residual_t;
 
+  // A norm has two quarters of a word in each beat, if a beat is half a word.
+  localparam bit NORM_QUARTERS = BEATS == 2 && LANES == 1 << $clog2(LANES);
+  localparam int unsigned NORM_HALVES = NORM_QUARTERS ? 2 : 1;
+  // Which half of its beat a lane of a word is in.
+  function automatic int unsigned half_of(int unsigned lane);
+    half_of = (lane % LANES) / (LANES / NORM_HALVES);
+  endfunction
+  function automatic logic norm_of_quarters(logic [3:0] op);
+    norm_of_quarters = op[3];
+  endfunction
+  function automatic logic norm_has_results(logic [3:0] op);
+    norm_has_results = op inside {NORM_SOFTMAX, NORM_NORMALISE, NORM_MAP_NORMALISE, NORM_QUARTER_SOFTMAX};
+  endfunction
+
   typedef logic [((MODE_PX_MAX > 2) ? 2 : 1)-1:0] part_t;  // of a word that has MODE_PX_MAX of them
 
   // `spread` is the pixels of a word and, below that bit, the slot of second operands.

@@ -99,12 +99,15 @@ module opu_post_walk
   part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
   logic [NORM_UNITS-1:0] norm_fits_q;
   // An exponent of 1 / scale, or the shift of an epsilon.
-  function automatic logic shift_fits(logic [2:0] op, logic [6:0] shift);
+  function automatic logic shift_fits(logic [3:0] op, logic [6:0] shift);
     unique case (op)
-      NORM_EXPSUM: shift_fits = shift[6] == shift[5];
+      NORM_EXPSUM, NORM_QUARTER_EXPSUM, NORM_QUARTER_EXPSUM_ODD: shift_fits = shift[6] == shift[5];
       NORM_MOMENTS, NORM_SQUARES, NORM_MAP_MOMENTS: shift_fits = 32'(shift) <= NORM_EPSILON_SHIFT;
       default: shift_fits = 1'b1;
     endcase
+  endfunction
+  function automatic logic op_fits(logic [3:0] op, logic one_whole_word);
+    op_fits = op <= NORM_QUARTER_EXPSUM_ODD && (!norm_of_quarters(op) || (NORM_QUARTERS && one_whole_word));
   endfunction
   localparam int unsigned NORM_WORDS_SUMMED = NORM_CHANNELS / WORD_CHANNELS;  // of a map, at most
   typedef logic [$clog2(NORM_WORDS_SUMMED):0] summed_t;  // a count up to it
@@ -124,6 +127,7 @@ module opu_post_walk
     pixels_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? part_t'(spread_pixels(p_q.spread) - 3'd1) : '0;
     for (int unsigned u = 0; u < NORM_UNITS; u++) begin
       norm_fits_q[u] <= 32'(p_q.norm_idle[u]) < WORD_CHANNELS && shift_fits(p_q.norm_op[u], p_q.norm_shift[u])
+          && op_fits(p_q.norm_op[u], 32'(p_q.blocks) == 1 && p_q.norm_idle[u] == '0)
           && (pixels_of_block_q <= PSUM_WORDS / 2 || p_q.norm_op[u] inside {NORM_MAP_MOMENTS, NORM_MAP_NORMALISE});
       sums_map_q[u] <= p_q.norm_op[u] == NORM_MAP_MOMENTS;
     end
