@@ -178,7 +178,7 @@ def _is_norm(unit: PlannedUnit) -> bool:
     shape, cost = layer.shape, layer.estimate
     bound = cost.post_cycles > cost.compute_cycles
     of_pixels = bool(shape.passes) and not shape.whole_map
-    return _alone(unit) and shape.array and of_pixels and shape.out_rows == 1 and bound
+    return _alone(unit) and shape.array and of_pixels and bound
 
 
 def _keeps_array_busy(unit: PlannedUnit) -> bool:

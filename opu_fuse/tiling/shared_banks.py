@@ -182,7 +182,12 @@ def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
 
 
 def narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
-    """Tiles of a norm of other widths, the widest that fit: several whole rows, or parts of one."""
+    """Tiles of a norm of other sizes, the largest that fit: several whole rows, or parts of one."""
+    if norm.out_rows > 1:
+        heights = {ceil_div(norm.out_rows, parts): None for parts in range(1, norm.out_rows + 1)}
+        lower = (replace(tile, images=1, rows=rows, cols=norm.out_cols) for rows in heights)
+        yield from islice((each for each in lower if _fits(norm, each, hw)), _WIDTHS)
+        return
     most = norm.images if norm.tiles_hold_images else 1
     images = {ceil_div(most, parts): None for parts in range(1, most)}
     several = (replace(tile, images=count, rows=1, cols=norm.out_cols) for count in images)
