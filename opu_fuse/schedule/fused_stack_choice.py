@@ -22,7 +22,7 @@ from opu_fuse.timing.segment_cycles import MARGIN, RESOLUTION, KnownByLayer, cyc
 LONGEST = 12
 """Most layers of a fused stack. It bounds the time of the search."""
 
-STRIPS = (8, 1), (8, 2), (4, 1), (4, 2), (2, 1), (2, 2), (1, 4), (1, 1)
+STRIPS = (10, 2), (8, 1), (8, 2), (4, 1), (4, 2), (2, 1), (2, 2), (1, 4), (1, 1)
 """Candidate row strips as (rows, parts), in the order in which they are tried.
 
 rows: output rows of the last layer per row strip;
@@ -107,7 +107,44 @@ class StackSearch:
             if not any(x.chosen and len(x.fused.groups) == end - first for x in tried[first, end])
         ]
         again = cut(refused) if refused else []
-        return max(result, again, key=lambda trials: sum(trial.merit for trial in trials))
+        best = max(result, again, key=lambda trials: sum(trial.merit for trial in trials))
+        return self._joined(chain, best) if self.hw.dram.is_slow else best
+
+    def _joined(self, chain: PlannedUnits, trials: list[StackTrial]) -> list[StackTrial]:
+        """Join stacks with what is next to them where that is better: the closed form overestimates
+        what stacks lose whose line buffers have no space to prefetch.
+        """
+        places = {unit.groups[0]: at for at, unit in enumerate(chain)}
+        chosen = {places[trial.fused.groups[0]]: trial for trial in trials if trial.chosen}
+        parts: list[tuple[int, int, StackTrial | None]] = []
+        at = 0
+        while at < len(chain):
+            trial = chosen.get(at)
+            parts.append((at, at := at + (len(trial.fused.groups) if trial else 1), trial))
+        done: list[tuple[int, int, StackTrial | None]] = parts[:1]
+        for part in parts[1:]:
+            done.append(part)
+            while len(done) > 1 and (joined := self._union(chain, *done[-2:])) is not None:
+                done[-2:] = [joined]
+        return [trial for _, _, trial in done if trial] + [x for x in trials if not x.chosen]
+
+    def _union(
+        self,
+        chain: PlannedUnits,
+        one: tuple[int, int, StackTrial | None],
+        other: tuple[int, int, StackTrial | None],
+    ) -> tuple[int, int, StackTrial] | None:
+        """Both as one stack; None if there is none, or it is no better."""
+        (first, _, before), (_, end, after) = one, other
+        layers = [unit.layers[0] for unit in chain[first:end]]
+        if not (before or after) or len(layers) > LONGEST or self.strips.wiring(layers) is None:
+            return None
+        sized = [s for strip in STRIPS if (s := self.strips.size(layers, *strip)) is not None]
+        if not sized:
+            return None
+        trial = self._score(chain[first:end], min(s.dram_bytes for s in sized))
+        merits = sum(each.merit for each in (before, after) if each)
+        return (first, end, trial) if trial and trial.merit > merits else None
 
     def _best(self, part: PlannedUnits, proposed: Sized) -> list[StackTrial]:
         """The fused stack of all groups of a part, or shorter ones."""
@@ -262,7 +299,7 @@ def _ordered(
 def _memo_key(layers: Sequence[TiledLayer], strips: RowStrips) -> Hashable:
     """Memo key: equal for layer sequences with the same time slots and the same timing."""
     numbers = {layer.writes.alias_root: number for number, layer in enumerate(layers)}
-    alias_roots = strips.alias_roots
+    alias_roots, tables = strips.alias_roots, [layer.functions for layer in layers]
     return (
         strips.wiring(layers),
         strips.stored(layers),
@@ -273,6 +310,7 @@ def _memo_key(layers: Sequence[TiledLayer], strips: RowStrips) -> Hashable:
                 layer.writes.layout,
                 tuple(numbers.get(alias_roots[value]) for value in layer.residuals),
                 layer.gate is not None and numbers.get(alias_roots[layer.gate]),
+                tables.index(layer.functions),
             )
             for layer in layers
         ),

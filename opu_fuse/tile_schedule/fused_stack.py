@@ -9,7 +9,7 @@ Vela calls such stacks cascades.
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import accumulate
-from math import inf
+from math import ceil, inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -271,14 +271,13 @@ class RowStrips:
         """
         hw, word, costs = self.hw, self.hw.word_bytes, sized.costs
         moved = _bytes(sized.words, hw)
-        tables = hw.buffers.table
-        # Tables that exceed their buffer are loaded again for every row strip.
-        if tables is not None and sized.words[Space.TABLE] > tables.words:
-            moved += word * sized.words[Space.TABLE] * _rows_of_tiles(sized.layers[-1])
         first, line_buffers = sized.line_buffers[0], sized.line_buffers
         strip, im2row_cycles = _strip_load(sized, hw)
         targets = [line_buffers[port.map] for port in sized.wires.targets]
         strips = first.layout.rows / sized.load_rows * (1 + first.again / first.rows)
+        # Tables that exceed their buffer are loaded again for every row strip.
+        if _tables_overflow(sized, hw):
+            moved += word * sized.words[Space.TABLE] * ceil(strips)
         fill = moved / 2 + strip
         moved += round(strip * strips)
         for layer, stored in zip(sized.layers, sized.stored, strict=True):
@@ -330,11 +329,17 @@ def _pace(sized: Sized, hw: HwSpec) -> Pace:
     tile_counts = [len(layer.tiles) for layer in sized.layers]
     rate = hw.dram.rate
     strip, im2row_cycles = _strip_load(sized, hw)
+    constants, tables = [_words(layer) for layer in sized.layers], 0
+    if _tables_overflow(sized, hw):
+        tables = hw.buffers.table.words // TABLE_WORDS if hw.buffers.table else 0
+        constants = [{**words, Space.TABLE: 0} for words in constants]
     return Pace(
         array=tuple(cycles / n for cycles, n in zip(_array(sized), tile_counts, strict=True)),
         post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, tile_counts, strict=True)),
-        constants=tuple(_bytes(_words(layer), hw) / rate for layer in sized.layers),
+        constants=tuple(_bytes(words, hw) / rate for words in constants),
         load=strip / rate + hw.dram.latency + im2row_cycles,
+        tables=tables,
+        table=_bytes({Space.TABLE: TABLE_WORDS}, hw) / rate,
     )
 
 
@@ -373,6 +378,12 @@ def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | No
         costs=(estimate(shape, hw, tile),),
         words=_words(tiled),
     )
+
+
+def _tables_overflow(sized: Sized, hw: HwSpec) -> bool:
+    """Whether not all tables of a stack fit."""
+    tables = hw.buffers.table
+    return tables is not None and sized.words[Space.TABLE] > tables.words
 
 
 def _constants_overflow(words: Mapping[Space, int], hw: HwSpec) -> bool:

@@ -1,6 +1,6 @@
 """Interleaving of the layers of a fused stack: the order of its time slots."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import inf
 from operator import attrgetter
 from typing import TypeVar
@@ -29,6 +29,8 @@ the measured networks take as many cycles.
 
 _Ends = tuple[float, "_Ends"] | None
 """Cycles at which the slots of a layer are complete, the latest first."""
+_Tables = tuple[tuple[Hashable, float], ...]
+"""Tables on chip, the least recently used first, and when the last slot with each is complete."""
 _Numbers = tuple[int, "_Numbers"] | None
 """Lines of the slots ordered so far, the latest first."""
 
@@ -43,6 +45,7 @@ class _Partial(Struct, frozen=True, gc=False):
     banks: when the partial sums of the last two tiles, each in a bank of its own, are reusable;
     port: when the write port of the feature buffer is reusable, which loads and post share;
     loaded: when the last load ends, since loads are in order;
+    tables: those on chip, if not all of the stack fit;
     order: the slots.
     """
 
@@ -55,6 +58,7 @@ class _Partial(Struct, frozen=True, gc=False):
     banks: tuple[float, float] = (0.0, 0.0)
     port: float = 0.0
     loaded: float = 0.0
+    tables: _Tables = ()
     order: _Numbers = None
 
 
@@ -62,7 +66,7 @@ class _Step(Struct, frozen=True, gc=False):
     """The next slot of a line, by its number, after an order.
 
     cycles: of all slots, at least; then the sum of those of array and post;
-    array, post, port, loaded: as of _Partial.
+    array, post, port, loaded, tables: as of _Partial.
     """
 
     cycles: tuple[float, float]
@@ -72,6 +76,7 @@ class _Step(Struct, frozen=True, gc=False):
     post: float
     port: float
     loaded: float
+    tables: _Tables
 
 
 class Order(Struct):
@@ -144,9 +149,10 @@ class Order(Struct):
         """The next slot of a line after an order."""
         array, post, port, loaded = partial.array, partial.post, partial.port, partial.loaded
         line, done = self.lines[number], partial.done
-        at, after = done[number], line.post[done[number]]
+        at, after, tables = done[number], line.post[done[number]], partial.tables
         if not number:
-            port = loaded = max(port, array) + self.pace.load + EXCHANGE
+            start = max(port, array, loaded) if self.pace.tables else max(port, array)
+            port = loaded = start + self.pace.load + EXCHANGE
         else:
             before = line.before
             ready = _end(partial.ends[before], done[before] - line.needs[at])
@@ -154,18 +160,37 @@ class Order(Struct):
                 loaded += self.pace.constants[number - 1]
                 ready = max(ready, loaded)
             array = max(array, ready, partial.banks[0]) + line.array
+            start = max(array + EXCHANGE, post, port if line.after else 0.0)
+            if line.table is not None:
+                loaded, tables = self._with_table(line.table, loaded, tables)
+                start = max(start, tables[-1][1])
+                tables = (*tables[:-1], (line.table, start + after))
+            post = start + after
             if line.after:
-                post = port = max(array + EXCHANGE, post, port) + after
-            else:
-                post = max(array + EXCHANGE, post) + after
+                port = post
         array_end = array + partial.array_left - line.array
         post_end = post + partial.post_left - after
         return _Step(
             (max(array_end, post_end), array_end + post_end),
             partial,
             number,
-            *(array, post, port, loaded),
+            *(array, post, port, loaded, tables),
         )
+
+    def _with_table(
+        self, table: Hashable, loaded: float, tables: _Tables
+    ) -> tuple[float, _Tables]:
+        """When the last load ends, and the tables on chip, if one of them is used. It is the last
+        one, with the cycle from which it is ready.
+        """
+        others = tuple([each for each in tables if each[0] != table])
+        if len(others) < len(tables):
+            return loaded, (*others, (table, 0.0))
+        if len(tables) == self.pace.tables:
+            (_, free), *others = tables
+            loaded = max(loaded, free)
+        loaded += self.pace.table
+        return loaded, (*others, (table, loaded))
 
     def _after(self, step: _Step) -> _Partial:
         """The order with that slot."""
@@ -182,6 +207,7 @@ class Order(Struct):
             (partial.banks[1], post + EXCHANGE) if number else partial.banks,
             step.port,
             step.loaded,
+            step.tables,
             (number, partial.order),
         )
 

@@ -1,7 +1,7 @@
 """The time slots of a fused stack, layer by layer, and what each of them waits for."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -31,13 +31,17 @@ class TimeSlot(Struct, frozen=True, kw_only=True):
 class Pace(Struct, frozen=True, kw_only=True):
     """Approximate cycles per slot: array and post for each layer, memory for a row strip.
 
-    constants: to load those of each layer, before its first slot.
+    constants: to load those of each layer, before its first slot;
+    tables, table: how many fit, and cycles to load one, if not all of the stack fit; else 0, and
+        the constants hold them.
     """
 
     array: tuple[float, ...]
     post: tuple[float, ...]
     constants: tuple[float, ...]
     load: float
+    tables: int = 0
+    table: float = 0.0
 
 
 class Line(Struct):
@@ -48,7 +52,8 @@ class Line(Struct):
     other_needs, other_frees: of further such lines, (line, slots of it per slot);
     sides: per slot, all other (line, slots) that it needs, as for its residual operands;
     array: cycles of the array for a slot;
-    post: cycles of post for each slot.
+    post: cycles of post for each slot;
+    table: what its slots look up, if it has to be loaded again.
     """
 
     needs: list[int]
@@ -60,6 +65,7 @@ class Line(Struct):
     frees: list[int] = field(default_factory=list)
     other_needs: list[tuple[int, list[int]]] = field(default_factory=list)
     other_frees: list[tuple[int, list[int]]] = field(default_factory=list)
+    table: Hashable = None
 
     def slot(self, layer: int, at: int) -> TimeSlot:
         """A slot; layers are numbered from 0, lines from 1."""
@@ -139,6 +145,7 @@ class SlotLines(Struct):
             post=self._posts(number),
             before=before,
             other_needs=others,
+            table=layer.functions if self.pace.tables and shape.tables else None,
         )
 
     def _slots_until(self, number: int, writer: int, image: int, read: tuple[int, int, int]) -> int:
