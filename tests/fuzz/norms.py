@@ -1,5 +1,5 @@
 """Softmax, LayerNorm and RMSNorm over the channels of a map, GroupNorm over the map, in the
-spellings of exporters.
+spellings of exporters; distances of a detector.
 """
 
 import math
@@ -14,7 +14,7 @@ _LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 
 def norm(s: Sketch, x: Value) -> Value:
     """One of them: channels first, or between Transposes."""
-    kinds = [_softmax, _softmax, _spelt, _instance_norm]
+    kinds = [_softmax, _softmax, _spelt, _instance_norm, _distances]
     if s.opset >= 17:
         kinds += [_layer_norm, _layer_norm]
     if s.opset >= 21:
@@ -28,6 +28,24 @@ def _softmax(s: Sketch, x: Value) -> Value:
     if s.chance(0.7):
         return s.same("Softmax", x, axis=int(s.pick((1, -3))))
     return _between(s, x, lambda t: s.same("Softmax", t, axis=-1))
+
+
+def _distances(s: Sketch, x: Value) -> Value:
+    """A side of a box is the expected bin of a Softmax (YOLO), of all pixels of two maps."""
+    sides, bins = int(s.pick((4, 4, 4, 2))), int(s.pick((2, 4, 8, 16)))
+    deep, c = sides * bins, x.channels
+    maps, flat = [x, s.node("GlobalAveragePool", (x,), (1, c, 1, 1))], []
+    for m in maps:
+        logits = s.node("Conv", (m, s.weight((deep, c, 1, 1), c)), (1, deep, *m.size))
+        shape = 1, deep, math.prod(m.size)
+        flat.append(s.node("Reshape", (logits, s.ints(*shape)), shape))
+    pixels = sum(f.shape[2] for f in flat)
+    joined = s.node("Concat", flat, (1, deep, pixels), axis=2)
+    parts = s.node("Reshape", (joined, s.ints(1, sides, bins, pixels)), (1, sides, bins, pixels))
+    turned = s.node("Transpose", (parts,), (1, bins, sides, pixels), perm=[0, 2, 1, 3])
+    shares = s.same("Softmax", turned, axis=1)
+    numbers = s.constant(np.arange(bins, dtype=np.float32).reshape(1, bins, 1, 1))
+    return s.node("Conv", (shares, numbers), (1, 1, sides, pixels))
 
 
 def _layer_norm(s: Sketch, x: Value) -> Value:

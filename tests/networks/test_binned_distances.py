@@ -10,7 +10,7 @@ from onnxruntime import InferenceSession
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.model.effort import multiplications
 from opu_fuse.pipeline import norms_of
-from tests.hw.norm_machine import norm_machine, split_norm_machine
+from tests.hw.norm_machine import norm_machine, quarter_norm_machine, split_norm_machine
 from tests.networks import attention_blocks as blocks
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.networks.test_attention import on_host, operators, run
@@ -78,6 +78,32 @@ def _set(model: onnx.ModelProto, name: str, data: np.ndarray) -> None:
     tensor.CopyFrom(numpy_helper.from_array(data, name))
 
 
+@pytest.mark.parametrize("spelling", blocks.BOXES)
+def test_sides_that_fill_quarters_of_a_word_remain_together(spelling: str):
+    model = blocks.distances(spelling)
+    found = canonical(model, norms_of(quarter_norm_machine()))
+    assert len(nodes(found, "Softmax")) == 2
+    for mine, wanted in zip(answers(ir.to_proto(found)), answers(model), strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("sides", "bins"), [(4, 8), (3, 4), (2, 4)])
+def test_sides_that_do_not_fill_quarters_have_a_softmax_each(sides: int, bins: int):
+    model = blocks.distances("alone", sides=sides, bins=bins)
+    program, _, checked = run(model, quarter_norm_machine())
+    assert operators(program).count("softmax") == 2 * sides
+    assert checked.passed
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+@pytest.mark.parametrize("spelling", blocks.BOXES)
+def test_quarters_give_onnxruntimes_bits_and_leave_views_to_the_host(spelling: str, scales: str):
+    program, _, checked = run(blocks.distances(spelling), quarter_norm_machine(), scales=scales)
+    assert operators(program).count("grouped_softmax") == 2
+    assert checked.passed
+    assert {op.op for op in on_host(program)} <= {"concat", "table"}
+
+
 @pytest.mark.parametrize("scales", ["pow2", "free"])
 @pytest.mark.parametrize("spelling", blocks.BOXES)
 def test_machines_give_onnxruntimes_bits_and_leave_views_to_the_host(spelling: str, scales: str):
@@ -87,14 +113,15 @@ def test_machines_give_onnxruntimes_bits_and_leave_views_to_the_host(spelling: s
     assert {op.op for op in on_host(program)} <= {"concat", "table"}
 
 
+@pytest.mark.parametrize("machine", [split_norm_machine, quarter_norm_machine])
 @pytest.mark.parametrize("spelling", blocks.BOXES)
-def test_what_follows_the_joined_maps_may_remain_in_floats(spelling: str):
+def test_what_follows_the_joined_maps_may_remain_in_floats(spelling: str, machine):
     model = blocks.distances(spelling)
     joined = [node for node in model.graph.node if node.op_type == "Concat"][-1]
     joined.name = "joined"
-    program, _, checked = run(model, split_norm_machine(), keep_float=["joined.."])
+    program, _, checked = run(model, machine(), keep_float=["joined.."])
     assert checked.passed
-    assert "softmax" not in operators(program)
+    assert {"softmax", "grouped_softmax"}.isdisjoint(operators(program))
     assert operators(program).count("conv") >= 3
 
 

@@ -14,6 +14,7 @@ from tests.frontend.test_layers_of_maps import mlp
 from tests.hw.norm_machine import (
     narrow_norm_machine,
     norm_machine,
+    quarter_norm_machine,
     split_norm_machine,
     window_norm_machine,
 )
@@ -109,6 +110,16 @@ def test_a_map_with_repeated_borders_has_them_too(rtl):
     model = resized(11, (7, 6), 2, "half_pixel")
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert compiled.bundle.groups[-1].ops[0].op == "transposed_conv"
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+def test_quarters_of_a_word_with_a_softmax_each_have_them_too(rtl):
+    hw = quarter_norm_machine()
+    model = attention_blocks.distances("slices", channels=13)
+    compiled = compile_model(model, hw, Options(reuse_memory=False))
+    found = [op.op for group in compiled.bundle.groups for op in group.ops]
+    assert found.count("grouped_softmax") == 2
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 
