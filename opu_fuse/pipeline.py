@@ -52,7 +52,13 @@ from opu_fuse.program import Program
 from opu_fuse.schedule.aligned_copies import fuse_with_aligned_copies
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.co_scheduled_norms import with_co_scheduled_norms
-from opu_fuse.schedule.insert_copies import Fused, name_copies, needed_copies, tile_with_copies
+from opu_fuse.schedule.insert_copies import (
+    Fused,
+    misfits_by_copies,
+    name_copies,
+    needed_copies,
+    tile_with_copies,
+)
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.packed_copies import fuse_with_packed_copies
@@ -281,7 +287,7 @@ def _fused(dfg: Dfg, hw: HwSpec, strategy: str) -> Fused[None]:
         fused = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
         if not (fused.legal and hw.build) or strategy == StrategyName.GREEDY:
             break
-        misfits = misfits_by_structure(dfg, fused, hw)
+        misfits = misfits_by_copies(dfg, fused, hw) or misfits_by_structure(dfg, fused, hw)
         if not _newly_forbidden(misfits, forbidden):
             break
     return Fused(dfg, fused, None)

@@ -53,15 +53,38 @@ def tile_with_copies(
         tiling = tile(dfg, partition, hw, images)
         return Fused(dfg, partition, tiling) if isinstance(tiling, Tiling) else tiling
     added = insert_copies(dfg, wanted)
-    with_copy_groups = with_copies(name_copies(dfg, partition, wanted), added, hw)
-    if not isinstance(with_copy_groups, Partition):
-        copy, why = with_copy_groups
-        error = _no_copy(dfg, added, copy, why.reason)
-        return misfits_at(dfg, partition, added.copies[copy], error)
-    tiling = tile(added.dfg, with_copy_groups, hw, images)
+    copied = _with_copy_groups(dfg, partition, wanted, added, hw)
+    if not isinstance(copied, Partition):
+        return copied
+    tiling = tile(added.dfg, copied, hw, images)
     if isinstance(tiling, Tiling):
-        return Fused(added.dfg, with_copy_groups, tiling)
+        return Fused(added.dfg, copied, tiling)
     return tuple(m for misfit in tiling for m in _of_the_graph(dfg, partition, misfit, added))
+
+
+def misfits_by_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> tuple[Misfit, ...]:
+    """Concatenations that need a copy that no module of the machine can make."""
+    wanted = needed_copies(dfg, partition, hw)
+    if not wanted:
+        return ()
+    copied = _with_copy_groups(dfg, partition, wanted, insert_copies(dfg, wanted), hw)
+    return () if isinstance(copied, Partition) else copied
+
+
+def _with_copy_groups(
+    dfg: Dfg,
+    partition: Partition,
+    wanted: Mapping[tuple[int, int], str],
+    added: Copied,
+    hw: HwSpec,
+) -> Partition | tuple[Misfit, ...]:
+    """The partition of the graph with copies; the misfits if no module can make one."""
+    found = with_copies(name_copies(dfg, partition, wanted), added, hw)
+    if isinstance(found, Partition):
+        return found
+    copy, why = found
+    error = _no_copy(dfg, added, copy, why.reason)
+    return misfits_at(dfg, partition, added.copies[copy], error)
 
 
 def name_copies(dfg: Dfg, partition: Partition, wanted: Mapping[tuple[int, int], str]) -> Partition:

@@ -177,9 +177,7 @@ class Order(Struct):
             *(array, post, port, loaded, tables),
         )
 
-    def _with_table(
-        self, table: Hashable, loaded: float, tables: _Tables
-    ) -> tuple[float, _Tables]:
+    def _with_table(self, table: Hashable, loaded: float, tables: _Tables) -> tuple[float, _Tables]:
         """When the last load ends, and the tables on chip, if one of them is used. It is the last
         one, with the cycle from which it is ready.
         """

@@ -115,7 +115,10 @@ def test_without_a_module_that_copies_the_concatenation_says_what_would_help():
     hw = machine("opu-classic")
     operators = {op: m for op, m in hw.dataflow.operators.items() if op != "max_pool"}
     flow = dataclasses.replace(hw.dataflow, operators=operators)
-    done = compile_model(two_places(), dataclasses.replace(hw, name="none", dataflow=flow))
+    hw = dataclasses.replace(hw, name="none", dataflow=flow)
+    done = compile_model(two_places(), hw)
+    dfg, found = partition_model(two_places(), hw)
+    assert groups(dfg, found) == groups(done.dfg, done.partition)
     assert not done.partition.copies
     (host,) = done.partition.host
     assert "a must be copied for it, and no module can" in host.reason
