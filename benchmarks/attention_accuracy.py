@@ -41,8 +41,8 @@ from opu_fuse.frontend.choice_names import Scales
 from opu_fuse.frontend.importing.dynamic_dims import Sizes
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.fuse.norm_operators import norms_of
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.pipeline import norms_of
 
 TOKENS = 32
 CALIBRATION, EVALUATED = 16, 8

@@ -22,6 +22,7 @@ from opu_fuse.frontend.calibration import Calibration, Sample, samples
 from opu_fuse.frontend.choice_names import Scales
 from opu_fuse.frontend.importing.load import ModelLike
 from opu_fuse.frontend.unrounded import join_inputs
+from opu_fuse.fuse.norm_operators import norms_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.noise import Measured
@@ -29,7 +30,6 @@ from opu_fuse.options import ModelOptions, keywords_of
 from opu_fuse.pipeline import (
     fuse_and_tile,
     in_layout,
-    norms_of,
     prepare_model,
     require_machine,
 )

@@ -22,6 +22,9 @@ from opu_fuse.fixedpoint import clamp8, rne_shift
 BY_ROWS = "by_rows"
 """Attribute of a GroupNorm whose groups are the rows of a map."""
 
+QUARTERS = 4
+"""Parts of a word that the unit may normalise each by itself."""
+
 EXP_BITS = 23
 """Fraction of an exponential. A sum of n of them is right to n/2**24, so a result at 2**-8 is
 within one step up to n = 32,000; 15 bits would do up to n = 128."""

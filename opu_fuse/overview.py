@@ -20,10 +20,11 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import elements
 from opu_fuse.errors import UserError
+from opu_fuse.fuse.norm_operators import norms_of
 from opu_fuse.fuse.requantise_modules import with_requantisers
 from opu_fuse.fuse.strategies.registry import partition as fuse_partition
 from opu_fuse.fuse.strategies.strategy_names import StrategyName
-from opu_fuse.pipeline import Options, Program, norms_of, prepare_model
+from opu_fuse.pipeline import Options, Program, prepare_model
 from opu_fuse.report.group_rows import host_summary
 from opu_fuse.report.run_figures import ENGINE_LIMITS, RunFigures
 from opu_fuse.report.timeline import timeline

@@ -28,6 +28,7 @@ from opu_fuse.frontend.importing.size_limits import check_instructions
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.fuse.explain.coverage import warn_of_low_coverage
 from opu_fuse.fuse.gathered_values import with_gathered_values
+from opu_fuse.fuse.norm_operators import norms_of
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.requantise_modules import with_requantisers
 from opu_fuse.fuse.strategies.registry import partition as fuse_partition
@@ -42,10 +43,6 @@ from opu_fuse.host.form_names import HostForm
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
-from opu_fuse.model.grouped_softmax import of_groups
-from opu_fuse.model.interpolation import INTERPOLATION
-from opu_fuse.model.operator_sets import GROUPED_SOFTMAX, NORM_OPERATORS
-from opu_fuse.model.rolls import ROLL
 from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
@@ -66,7 +63,6 @@ from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import Tiling, misfits_by_structure
 from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.schedule.two_results import with_two_results
-from opu_fuse.units.base import QUARTERS
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.context_model import ContextModel
@@ -152,20 +148,6 @@ def prepare_model(
         rewriting=options.strategy in REWRITING,
         norms=norms,
     )
-
-
-def norms_of(hw: HwSpec) -> frozenset[str]:
-    """ONNX operators of `model/norms.py`, `model/interpolation.py` and `model/rolls.py` that a
-    machine runs, and Concat: a prepared model suits all machines that have the same.
-    """
-    norms = frozenset(name for name, op in NORM_OPERATORS.items() if op in hw.dataflow.operators)
-    windows = hw.array.depthwise and "transposed_conv" in hw.dataflow.operators
-    moves = {INTERPOLATION} if windows else set()
-    moves |= {ROLL} if "permute" in hw.dataflow.operators else set()
-    if GROUPED_SOFTMAX in norms:
-        moves |= {of_groups(hw.word_channels // QUARTERS)} if hw.halves_words else set()
-    moves |= {"Concat"} if "concat" in hw.dataflow.operators else set()
-    return norms | moves if norms else norms
 
 
 def in_layout(data: "Calibration", layout: str) -> "Calibration":

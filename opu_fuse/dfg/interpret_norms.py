@@ -7,10 +7,10 @@ import numpy as np
 from opu_fuse import normalisation
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import quant_of, settings
-from opu_fuse.normalisation import BY_ROWS, OutputScale
+from opu_fuse.normalisation import BY_ROWS, QUARTERS, OutputScale
 from opu_fuse.units import STAGE_OF_OPERATOR
-from opu_fuse.units.base import QUARTERS, Stage
-from opu_fuse.units.norm import epsilon_of
+from opu_fuse.units.base import Stage
+from opu_fuse.units.norm_pass import epsilon_of
 from opu_fuse.units.operator import Numeric
 
 

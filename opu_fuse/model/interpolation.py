@@ -5,8 +5,8 @@ the last centre the result is the last pixel. So it is the transposed convolutio
 2k taps, of the map with its border pixels repeated once. The taps are integers over a power of two:
 nothing is rounded but the result.
 
-Machines with depthwise windows and norms run it (`pipeline.norms_of`); the front end marks a model
-with it (`quant.NORMS_KEY`) and leaves these Resizes alone.
+Machines with depthwise windows and norms run it (`fuse/norm_operators.py`); the front end marks a
+model with it (`quant.NORMS_KEY`) and leaves these Resizes alone.
 """
 
 from collections.abc import Collection, Mapping

@@ -22,13 +22,16 @@ from opu_fuse.timing.segment_cycles import MARGIN, RESOLUTION, KnownByLayer, cyc
 LONGEST = 12
 """Most layers of a fused stack. It bounds the time of the search."""
 
-STRIPS = (10, 2), (8, 1), (8, 2), (4, 1), (4, 2), (2, 1), (2, 2), (1, 4), (1, 1)
+STRIPS = (8, 1), (8, 2), (4, 1), (4, 2), (2, 1), (2, 2), (1, 4), (1, 1)
 """Candidate row strips as (rows, parts), in the order in which they are tried.
 
 rows: output rows of the last layer per row strip;
 parts: tiles into which a strip is cut. A strip of one row may be several at layers before one with
 a stride.
 """
+
+TALL = ((10, 2),)
+"""Further ones where stacks have branches: tables that are loaded again are those of a strip."""
 
 TIMED, NEAR = 2, 1.03
 """Row strips of a stack that are timed tile by tile: at most TIMED, and only those whose time slots
@@ -139,7 +142,8 @@ class StackSearch:
         layers = [unit.layers[0] for unit in chain[first:end]]
         if not (before or after) or len(layers) > LONGEST or self.strips.wiring(layers) is None:
             return None
-        sized = [s for strip in STRIPS if (s := self.strips.size(layers, *strip)) is not None]
+        tried = (self.strips.size(layers, *strip) for strip in _candidates(self.strips))
+        sized = [stack for stack in tried if stack is not None]
         if not sized:
             return None
         trial = self._score(chain[first:end], min(s.dram_bytes for s in sized))
@@ -217,7 +221,9 @@ class StackSearch:
         best: list[tuple[float, Sized | None]] = [(0.0, None)]
         for end, merit in enumerate(merits, 1):
             best.append((best[-1][0] + merit, None))
-            left = STRIPS  # strips that overflow a buffer also do so with one more layer
+            left = _candidates(
+                self.strips
+            )  # strips that overflow a buffer also do so with one more layer
             for first in range(end - 2, max(end - longest, 0) - 1, -1):
                 if all(unit.resident for unit in chain[first : end - 1]):
                     continue
@@ -240,6 +246,10 @@ class StackSearch:
             if last is not None:
                 stacks.append((end, last))
         return stacks
+
+
+def _candidates(strips: RowStrips) -> Sequence[tuple[int, int]]:
+    return (*STRIPS, *TALL) if strips.branches else STRIPS
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
@@ -279,7 +289,8 @@ def _ordered(
     Some that are not timed are missing: the closed form knows which are fast, so that the others
     are soon given up.
     """
-    tried = ((strip, strips.size(layers, *strip)) for strip in STRIPS)
+    candidates = _candidates(strips)
+    tried = ((strip, strips.size(layers, *strip)) for strip in candidates)
     sized = {strip: stack for strip, stack in tried if stack is not None}
     enough = LEFT_TO_STRIPS * min((stack.array for stack in sized.values()), default=0.0)
     found: dict[tuple[int, int], FusedStack] = {}
@@ -292,7 +303,7 @@ def _ordered(
             limit = min([NEAR * fewest[0], *fewest[TIMED - 1 :]])
             if fewest[0] <= enough:
                 break
-    in_order = [(found[strip], strip) for strip in STRIPS if strip in found]
+    in_order = [(found[strip], strip) for strip in candidates if strip in found]
     return sorted(in_order, key=lambda pair: pair[0].cycles)
 
 

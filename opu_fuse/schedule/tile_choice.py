@@ -43,7 +43,7 @@ from opu_fuse.tiling.fastest_shape import fastest_shape
 from opu_fuse.tiling.im2row import im2row_storage
 from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 from opu_fuse.units.base import Space
-from opu_fuse.units.norm import EXPONENTIALS
+from opu_fuse.units.norm_pass import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 _CONSTANTS = ("weights", "params", "pre", "table", "exponentials", "unit", "halo", "end")

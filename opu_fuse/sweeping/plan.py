@@ -25,13 +25,13 @@ from pydantic.dataclasses import dataclass as checked
 from opu_fuse import zoo
 from opu_fuse.errors import SpecError, UserError
 from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.fuse.norm_operators import norms_of
 from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 from opu_fuse.hw.spec.load_spec import find_spec, load_hw, load_hw_text
 from opu_fuse.hw.spec.yaml_tree import parse_tree
 from opu_fuse.layout.batch import MOST_IMAGES
-from opu_fuse.pipeline import norms_of
 from opu_fuse.sim.array_files import file_errors, read_text
 from opu_fuse.sweeping.source import source_digest
 

@@ -33,7 +33,7 @@ from opu_fuse.tiling.estimate import STEP_OVERHEAD, Estimate, estimate
 from opu_fuse.tiling.im2row import load_of_rows
 from opu_fuse.tiling.tile import Span, ceil_div
 from opu_fuse.units.base import Space
-from opu_fuse.units.norm import EXPONENTIALS
+from opu_fuse.units.norm_pass import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 RESIDENT_CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.TABLE, Space.NORM)

@@ -58,7 +58,7 @@ from opu_fuse.tiling.chunks import FeatureChunk
 from opu_fuse.tiling.im2row import pieces
 from opu_fuse.tiling.tile import PrePoolRect, Span, images_of, spans
 from opu_fuse.units.base import Space
-from opu_fuse.units.norm import EXPONENTIALS
+from opu_fuse.units.norm_pass import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 Layer = TypeVar("Layer", bound=TiledLayer)

@@ -33,7 +33,7 @@ from opu_fuse.tiling.tile import (
     undivided,
 )
 from opu_fuse.units.base import ModuleKind
-from opu_fuse.units.norm import EXPONENTIALS
+from opu_fuse.units.norm_pass import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 WIDTHS_TRIED = 2

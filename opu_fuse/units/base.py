@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from opu_fuse.model.operator_record import Pattern
-from opu_fuse.normalisation import Scaling
+from opu_fuse.normalisation import QUARTERS, Scaling
 from opu_fuse.units.operator import Numeric, Operator, Settings
 from opu_fuse.units.params import PostParams
 
@@ -95,9 +95,6 @@ class Field(Struct, frozen=True):
 
 UNWRITTEN = 0xA5A5
 """Statistics that no pass wrote."""
-
-QUARTERS = 4
-"""Parts of a word that a norm may normalise each by itself."""
 
 
 class Reach(Protocol):

@@ -8,7 +8,7 @@ from msgspec import Struct
 from opu_fuse.model.operator_record import Pattern
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import KNOWN, ModuleKind, Space, Unit
-from opu_fuse.units.norm import EXPONENTIALS
+from opu_fuse.units.norm_pass import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.units.base import Stage
-from opu_fuse.units.norm import CHANNELS_MAX, RECORD, exponential_words
+from opu_fuse.units.norm import CHANNELS_MAX, exponential_words
+from opu_fuse.units.norm_pass import RECORD
 from rtl_sim.benches import norm_model, post_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare, draw
 from rtl_sim.benches.graph_orders import REQUANT, orders_of

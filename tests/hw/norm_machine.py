@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.units.norm import NormOp
+from opu_fuse.units.norm_pass import NormOp
 
 PASSES = (
     (NormOp.MAX, NormOp.EXPSUM, NormOp.SOFTMAX),
@@ -14,14 +14,6 @@ PASSES = (
     (NormOp.MAP_MOMENTS, NormOp.MAP_NORMALISE),
 )
 """Of each kind of layer."""
-
-OF_QUARTERS = (
-    NormOp.QUARTER_MAX,
-    NormOp.QUARTER_EXPSUM,
-    NormOp.QUARTER_EXPSUM_ODD,
-    NormOp.QUARTER_SOFTMAX,
-)
-"""Of a layer on machines that take half a word a cycle behind the array."""
 
 NORM_MACHINE = """\
 extends: opu-tiny

@@ -174,6 +174,7 @@ DISPATCH = {
     ("model/composites.py", "interleaving"): "a chain of operators",
     ("model/composites.py", "permutation"): "a chain of operators",
     ("model/divisions.py", "_CHAIN"): "a chain of operators",
+    ("model/grouped_softmax.py", "_CHAIN"): "a chain of operators",
     ("model/effort.py", "_FILTERS"): EFFORT,
     ("model/effort.py", "_FREE"): EFFORT,
     ("model/effort.py", "_PRODUCTS"): EFFORT,

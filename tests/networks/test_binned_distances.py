@@ -8,8 +8,8 @@ from onnx import numpy_helper
 from onnxruntime import InferenceSession
 
 from opu_fuse.frontend.prepare import prepare
+from opu_fuse.fuse.norm_operators import norms_of
 from opu_fuse.model.effort import multiplications
-from opu_fuse.pipeline import norms_of
 from tests.hw.norm_machine import norm_machine, quarter_norm_machine, split_norm_machine
 from tests.networks import attention_blocks as blocks
 from tests.networks.quantised_elsewhere import quantised_elsewhere

@@ -18,7 +18,8 @@ from opu_fuse.sim.functional.machine import Machine
 from opu_fuse.sim.rtl.machine_run import MachineStop, ProgramRun
 from opu_fuse.sim.rtl.process import RtlMachine
 from opu_fuse.units.base import Stage
-from opu_fuse.units.norm import EXPONENTIALS, NormOp, exponential_words
+from opu_fuse.units.norm import exponential_words
+from opu_fuse.units.norm_pass import EXPONENTIALS, NormOp
 from rtl_sim.benches.graph_orders import orders_of
 from tests.hw.norm_machine import PASSES
 from tests.rtl.machines import write_machine

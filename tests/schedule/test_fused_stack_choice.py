@@ -165,15 +165,16 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
 @pytest.mark.parametrize(
     ("clocks", "timed"),
     [
-        ((100, 120, 102, 101, 103, 200, 300, 400), [100, 101]),  # no more than two
-        ((100, 120, 104, 102, 150, 200, 300, 400), [100, 102]),
-        ((100, 120, 104, 105, 150, 200, 300, 400), []),  # nothing to choose from
+        ((100, 120, 102, 101, 103, 200, 300, 400, 500), [100, 101]),  # no more than two
+        ((100, 120, 104, 102, 150, 200, 300, 400, 500), [100, 102]),
+        ((100, 120, 104, 105, 150, 200, 300, 400, 500), []),  # nothing to choose from
     ],
 )
 def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monkeypatch):
     """The clock of each strip is given, the walk finds the second that it times the fastest."""
     search, _ = chain_of(inverted(), slow(TINY, 2), monkeypatch)
-    clock, tried = dict(zip(fused_stack_choice.STRIPS, clocks, strict=True)), []
+    strips = (*fused_stack_choice.STRIPS, *fused_stack_choice.TALL)
+    clock, tried = dict(zip(strips, clocks, strict=True)), []
 
     def walked(units, _):
         tried.append(units[0].stack.cycles)

@@ -14,9 +14,9 @@ from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.units.base import Space
-from opu_fuse.units.norm import NormOp
+from opu_fuse.units.norm_pass import OF_QUARTERS, NormOp
 from rtl_sim.benches.graph_orders import orders_of
-from tests.hw.norm_machine import OF_QUARTERS, PASSES, norm_machine
+from tests.hw.norm_machine import PASSES, norm_machine
 from tests.networks.attention_blocks import transformer
 from tests.networks.norm_blocks import NORMS, network, transformer_block
 from tests.sim.native_cases import (

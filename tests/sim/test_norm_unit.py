@@ -11,8 +11,9 @@ from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.sim.functional import post
 from opu_fuse.sim.functional.memories import Memories
-from opu_fuse.units.norm import EXPONENTIALS, RECORD, NormOp, exponential_words
-from tests.hw.norm_machine import OF_QUARTERS, four_pixel_machine, norm_machine
+from opu_fuse.units.norm import exponential_words
+from opu_fuse.units.norm_pass import EXPONENTIALS, OF_QUARTERS, RECORD, NormOp
+from tests.hw.norm_machine import four_pixel_machine, norm_machine
 
 ROWS, COLS, ZERO = 3, 2, -128
 IN_SCALE, OUT_SCALE = 0.0917, 2.0**-8

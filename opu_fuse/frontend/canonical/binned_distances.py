@@ -48,8 +48,8 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.model.effort import multiplications
 from opu_fuse.model.grouped_softmax import of_groups
+from opu_fuse.normalisation import QUARTERS
 from opu_fuse.quant import GROUPED_KEY, META_KEY, NORMS_KEY, PRODUCTS_KEY, REWRITE_KEY
-from opu_fuse.units.base import QUARTERS
 
 _WHY = "of each map and side, so that other layers run next to its Softmax"
 

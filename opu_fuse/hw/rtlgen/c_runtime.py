@@ -29,17 +29,13 @@ from opu_fuse.hw.isa.table import (
 from opu_fuse.hw.spec.chain import START, chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.unit_rates import RETAINED_COLUMNS, iteration_cycles
+from opu_fuse.normalisation import QUARTERS
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.base import QUARTERS, UNWRITTEN, ModuleKind, Stage
+from opu_fuse.units.base import UNWRITTEN, ModuleKind, Stage
 from opu_fuse.units.memory import MEMORIES
-from opu_fuse.units.norm import (
-    CHANNELS_MAX,
-    EXPONENTIALS,
-    GAIN_SHIFT_MASK,
-    OUTPUT_SHIFTS,
-    NormOp,
-)
+from opu_fuse.units.norm import CHANNELS_MAX, OUTPUT_SHIFTS
+from opu_fuse.units.norm_pass import EXPONENTIALS, GAIN_SHIFT_MASK, NormOp
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
 from opu_fuse.units.table import TABLE_WORDS

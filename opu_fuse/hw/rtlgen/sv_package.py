@@ -43,7 +43,8 @@ from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.memory import MEMORIES, Memory
-from opu_fuse.units.norm import CHANNELS_MAX, NormOp
+from opu_fuse.units.norm import CHANNELS_MAX
+from opu_fuse.units.norm_pass import NormOp
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
 

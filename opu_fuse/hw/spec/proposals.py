@@ -2,7 +2,7 @@
 
 from opu_fuse.hw.spec.hw_spec import Buffer, HwSpec
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.norm import EXPONENTIALS
+from opu_fuse.units.norm_pass import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 
