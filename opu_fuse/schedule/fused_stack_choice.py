@@ -221,9 +221,8 @@ class StackSearch:
         best: list[tuple[float, Sized | None]] = [(0.0, None)]
         for end, merit in enumerate(merits, 1):
             best.append((best[-1][0] + merit, None))
-            left = _candidates(
-                self.strips
-            )  # strips that overflow a buffer also do so with one more layer
+            # Strips that overflow a buffer also do so with one more layer.
+            left = _candidates(self.strips)
             for first in range(end - 2, max(end - longest, 0) - 1, -1):
                 if all(unit.resident for unit in chain[first : end - 1]):
                     continue

@@ -9,8 +9,10 @@ import pytest
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule.fused_stack_choice import StackSearch
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.tile_schedule.slot_lines import LOAD
 from opu_fuse.tile_schedule.stack_wiring import Port, Wiring, wiring
 from opu_fuse.zoo.tokens import TokenNet
 from tests.exact import assert_exact
@@ -117,6 +119,38 @@ def test_tables_that_exceed_their_buffer_are_loaded_again_in_a_stack(rng):
     assert len({parts[0].functions for parts in found.plan.layers.values()}) == 4
     assert len(loads(found, "table")) > 4
     assert_exact(found, wide(), rng, ORDERS)
+
+
+def scores(side):
+    """The scores of a detector's map: five layers, of which four look up."""
+    net = TokenNet("scores", seed=7)
+    x = net.input("x", (1, 64, side, side))
+    for n, (out, kernel, groups) in enumerate(((64, 3, 64), (80, 1, 1), (80, 3, 80), (80, 1, 1))):
+        x = net.conv(x, f"c{n}", out=out, kernel=kernel, pads=kernel // 2, groups=groups)
+        x = net.swish(x, f"s{n}")
+    return net.finish(net.conv(x, "last", out=80, kernel=1))
+
+
+def test_stacks_are_joined_where_the_closed_form_proposes_several(monkeypatch):
+    hw, options = slow(wide(), 16), Options(scales="free")
+    joined = compile_model(scores(40), hw, options)
+    assert [len(each.groups) for each in stacks(joined.plan)] == [5]
+    monkeypatch.setattr(StackSearch, "_joined", lambda _, __, trials: trials)
+    proposed = compile_model(scores(40), hw, options)
+    assert [len(each.groups) for each in stacks(proposed.plan)] != [5]
+    counts = [run_cycle(found.bundle, hw).counters["cycles"] for found in (joined, proposed)]
+    assert counts[0] < 0.9 * counts[1]
+
+
+def test_a_table_is_loaded_about_once_for_each_strip():
+    """Four tables of which two fit: the order of slots knows those on chip."""
+    found = compile_model(scores(40), slow(wide(), 16), Options(scales="free"))
+    layers = [layer for layer in layers_of(found) if layer.shape.tables]
+    assert len({layer.functions for layer in layers}) == 4
+    (stack,) = stacks(found.plan)
+    assert stack.stack
+    strips = sum(slot.layer == LOAD for slot in stack.stack.slots)
+    assert len(loads(found, "table")) <= 4 * (strips + 1)
 
 
 def layers_of(found):
