@@ -239,17 +239,15 @@ module opu_norm_statistics
 
   // The record of an odd quarter is written over the offset, which a Softmax has not.
   logic odd, sums_we;
-  logic [22:0] odd_record;
   assign odd = op_q == NORM_QUARTER_EXPSUM_ODD;
   assign sums_we = summed && !late.last;
   assign sums_d = !scaled ? {values_q, terms_q} : odd ? 66'({shift, factor[16:0]}) : 66'({shift, factor, offset});
-  assign odd_record = sums[22:0];
   assign offset_o = quarters ? '0 : sums[31:0];
   assign factor_o[0] = sums[56:32];
   assign shift_o[0] = sums[62:57];
   if (NORM_HALVES > 1) begin : g_odd
-    assign factor_o[NORM_HALVES-1] = quarters ? 25'(odd_record[16:0]) : factor_o[0];
-    assign shift_o[NORM_HALVES-1] = quarters ? odd_record[22:17] : shift_o[0];
+    assign factor_o[NORM_HALVES-1] = quarters ? 25'(sums[16:0]) : factor_o[0];
+    assign shift_o[NORM_HALVES-1] = quarters ? sums[22:17] : shift_o[0];
   end
   logic read;
   assign reader = results ? place_q[3] : place_q[READ-1];

@@ -72,7 +72,7 @@ package opu_post_pkg;
     half_of = (lane % LANES) / (LANES / NORM_HALVES);
   endfunction
   function automatic logic norm_of_quarters(logic [3:0] op);
-    norm_of_quarters = op[3];
+    norm_of_quarters = op >= NORM_QUARTER_MAX;
   endfunction
   function automatic logic norm_has_results(logic [3:0] op);
     norm_has_results = op inside {NORM_SOFTMAX, NORM_NORMALISE, NORM_MAP_NORMALISE, NORM_QUARTER_SOFTMAX};
