@@ -118,11 +118,16 @@ class TimeSink(Forking):
         computed = self._swept + self._drain
         self._slots.proceed(slot, self._features_ready, computed, self._post_done)
 
-    def change_banks(self, spaces: Iterable[Space]) -> None:
-        """Let every new bank of a buffer wait for all its banks before the change."""
+    def change_banks(self, spaces: Iterable[Space], words: Span | None = None) -> None:
+        """Let every new bank of a buffer wait for all its banks before the change. words: of these
+        banks; None: of all.
+        """
+        first, end = (0, inf) if words is None else (words[0], sum(words))
         for buffer in map(self._buffers.__getitem__, spaces):
-            last = max(buffer.reusable.values(), default=0.0)
-            buffer.reusable = defaultdict(lambda last=last: last)
+            known = buffer.reusable
+            last = max((t for at, t in known.items() if first <= at < end), default=0.0)
+            kept = {at: t for at, t in known.items() if not first <= at < end}
+            buffer.reusable = defaultdict(lambda last=last: last, kept)
 
     def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
         """Transfer a part of the input."""
