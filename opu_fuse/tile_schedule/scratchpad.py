@@ -46,7 +46,7 @@ class Banks(Struct):
         """Evict the least recently used bank; return its first word."""
         return self.take(None)[0]
 
-    def take(self, key: Hashable) -> tuple[int, bool]:
+    def take(self, key: Hashable, words: int = 0) -> tuple[int, bool]:  # noqa: ARG002  as of `Places`
         """(first word of the bank, whether it held `key`); a miss evicts the LRU bank, which holds
         nothing if the key is None.
         """
@@ -99,6 +99,14 @@ class Scratchpad(Forking):
         self._used[first] = None
         return first, result is not None
 
+    def find(self, key: Hashable) -> int | None:
+        """First word of an entry, marked as used; None if there is none."""
+        first = self._resident.get(key)
+        if first is not None:
+            del self._used[first]
+            self._used[first] = None
+        return first
+
     def touch(self, keys: Iterable[Hashable]) -> None:
         """Mark the entries of these keys that are resident as used."""
         for first in (self._resident[key] for key in keys if key in self._resident):
@@ -133,10 +141,44 @@ class Scratchpad(Forking):
         return slice(bisect_right(self._ends, first), bisect_left(self._firsts, first + words))
 
 
-def map_banks(hw: HwSpec) -> dict[Space, Banks]:
+class Places:
+    """Banks of which each holds a whole map or several parts of maps, so that parts that the next
+    tiles read again stay, and those of the next tile are loaded early.
+
+    Invariant: a take never evicts the one before it.
+    """
+
+    def __init__(self, words: int, banks: int) -> None:
+        self.words, self.banks, self.bank_words = words, banks, words // banks
+        self._entries, self._evicted = Scratchpad(words, banks), 0
+
+    def fork(self) -> "Places":
+        """A copy that goes its own way."""
+        result = copy(self)
+        result._entries = self._entries.fork()
+        return result
+
+    def find(self, key: Hashable) -> int | None:
+        """First word of the entry `key`, marked as used; None if there is none."""
+        return self._entries.find(key)
+
+    def take_oldest(self) -> int:
+        """Evict the bank that was used least recently; return its first word."""
+        self._evicted += 1
+        return self.take((None, self._evicted))[0]
+
+    def take(self, key: Hashable, words: int = 0) -> tuple[int, bool]:
+        """(first word of an entry, whether it was there). words: of the entry; 0: of a bank."""
+        return self._entries.take(key, words or self.bank_words)
+
+
+AnyBanks = Banks | Places
+
+
+def map_banks(hw: HwSpec) -> dict[Space, AnyBanks]:
     """Empty banks of every buffer for maps and partial sums of a machine."""
     return {
-        space: Banks(words=buffer.words, banks=buffer.banks)
+        space: (Places if space is Space.FEATURE else Banks)(buffer.words, buffer.banks)
         for space in Space
         if space not in CONSTANTS and (buffer := getattr(hw.buffers, space.value, None))
     }

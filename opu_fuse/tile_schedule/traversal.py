@@ -318,7 +318,7 @@ class TileSchedule(Generic[Layer, Read]):
         resident = banks.find(layer.held)
         if resident is not None:
             return resident, read, True
-        bank, held = banks.take(part)
+        bank, held = banks.take(part, part.blocks[1] * part.rows[1] * read.pitch)
         if held:
             return bank, read, False
 

@@ -87,6 +87,29 @@ class Buffer(Struct):
         return Buffer(self.reusable.copy(), self.ready.copy())
 
 
+class Places(Buffer):
+    """Cycles of parts of a buffer, which are of any size. ends: their words after the last."""
+
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def fork(self) -> "Places":
+        """A copy that goes its own way."""
+        return Places(self.reusable.copy(), self.ready.copy(), self.ends.copy())
+
+    def overwritable(self, part: int, first: int, words: int) -> float:
+        """Cycle from which words of a part may be overwritten, after the last readers of the parts
+        that were there.
+        """
+        result, end, ends = self.reusable[part], first + words, self.ends
+        over = [at for at, last in ends.items() if at < end and first < last and at != part]
+        for at in over:
+            result = max(result, self.reusable[at])
+            if first <= at and ends[at] <= end:
+                del ends[at], self.reusable[at]
+        ends[part] = end if first == part else max(ends.get(part, end), end)
+        return result
+
+
 class Constants(Forking):
     """Cycles of a scratchpad.
 

@@ -26,14 +26,14 @@ from opu_fuse.tile_schedule.sink import (
     PostStep,
     ToBank,
 )
-from opu_fuse.tile_schedule.slot_lines import TimeSlot
+from opu_fuse.tile_schedule.slot_lines import LOAD, TimeSlot
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.estimate import halo_store_cycles
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import Rect, Span, ceil_div
 from opu_fuse.timing.array_sweeps import compute_timing
-from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
+from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Places, Progress, Read
 from opu_fuse.timing.post_iterations import iteration_cycles
 from opu_fuse.timing.slot_times import SlotTimes
 from opu_fuse.units.array import PARAM_WORDS
@@ -63,9 +63,11 @@ class TimeSink(Forking):
     def __init__(self, hw: HwSpec) -> None:
         self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
         self._buffers = {space: Buffer() for space in Space}
+        self._buffers[Space.FEATURE] = self._features = Places()
         self._constants = {space: Constants() for space in CONSTANTS}
         self._widths: dict[Space, int] = dict.fromkeys(CONSTANTS, hw.word_bytes)
         self._widths[Space.WEIGHT] = hw.buffers.weight.width
+        self._bank_words = hw.buffers.feature.bank_words
         self._name_buffers()
         self.memory = Memory(hw.dram.rate)
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
@@ -93,15 +95,15 @@ class TimeSink(Forking):
 
     def _name_buffers(self) -> None:
         """Looking a `Space` up takes longer than most steps of this model."""
-        spaces = Space.FEATURE, Space.PSUM, Space.OUTPUT, Space.RESIDUAL
-        named = map(self._buffers.__getitem__, spaces)
-        self._features, self._psums, self._outputs, self._operands = named
+        named = map(self._buffers.__getitem__, (Space.PSUM, Space.OUTPUT, Space.RESIDUAL))
+        self._psums, self._outputs, self._operands = named
         self._weights, self._pre = self._constants[Space.WEIGHT], self._constants[Space.PRE]
 
     def detach(self) -> None:
         """Copy all that changes; not within a fused stack."""
         self._slots = SlotTimes()
         self._buffers = {space: buffer.fork() for space, buffer in self._buffers.items()}
+        self._buffers[Space.FEATURE] = self._features = self._features.fork()
         self._constants = {space: each.fork() for space, each in self._constants.items()}
         self._name_buffers()
         self.memory, self.spent = self.memory.fork(), self.spent.copy()
@@ -128,15 +130,18 @@ class TimeSink(Forking):
             last = max((t for at, t in known.items() if first <= at < end), default=0.0)
             kept = {at: t for at, t in known.items() if not first <= at < end}
             buffer.reusable = defaultdict(lambda last=last: last, kept)
+            if isinstance(buffer, Places):
+                buffer.ends = {at: buffer.ends[at] for at in kept if at in buffer.ends}
 
     def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
         """Transfer a part of the input."""
-        size = load.blocks[1] * load.rows[1] * load.words[1] * self._word
-        after = self._after(layer, load)
+        words, after = load.blocks[1] * load.rows[1] * load.words[1], self._after(layer, load)
+        size = words * self._word
         if load.resident and not load.begins_at(layer.rows_in[0]):
             ready = self._move(size, after)  # to other words of its bank than compute reads
         else:
-            ready = self._load(self._features, load.bank, size, after)
+            ready = self._move(size, max(self._overwritable(load, words), after))
+            self._features.ready[load.bank] = ready
         self._loaded(layer, load, ready)
 
     def im2row(self, layer: TiledLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
@@ -145,12 +150,21 @@ class TimeSink(Forking):
         assert im2row is not None, "its input is an im2row map"
         size = piece.count * load.words[1] * self._word
         loaded = self._load(images, image, size, self._in_memory(layer, load))
-        ready = max(loaded, features.reusable[load.bank], self._after(layer, load)) + ISSUE
+        words = load.blocks[1] * load.rows[1] * im2row.row_words(load.words[1])
+        ready = max(loaded, self._overwritable(load, words), self._after(layer, load)) + ISSUE
         ready += unit_rates.im2row_cycles(load.words[1], piece.rows, im2row.kernel_rows)
         images.reusable[image] = features.ready[load.bank] = ready
         self._load_ready = ready
         if piece.done + piece.rows == load.rows[1]:
             self._loaded(layer, load, ready)
+
+    def _overwritable(self, load: FeatureLoad, words: int) -> float:
+        """Cycle from which words of a part, or all of the bank of a whole map, are reusable."""
+        if load.bank == LOAD:  # a line buffer
+            return self._features.reusable[LOAD]
+        if load.resident:
+            return self._features.overwritable(load.bank, load.bank, self._bank_words)
+        return self._features.overwritable(load.bank, load.word, words)
 
     def _after(self, layer: TiledLayer, load: FeatureLoad) -> float:
         """Cycle at which the source is in DRAM, and its target and the write port are reusable."""
@@ -301,7 +315,8 @@ class TimeSink(Forking):
         # Passes of statistics do not write.
         writable = 0.0 if to is None else max(self._features_ready, self._slots.reusable)
         if isinstance(to, ToBank | ResidentTile):
-            writable = max(writable, self._features.reusable[to.bank])
+            words = self._bank_words if isinstance(to, ToBank) else 1
+            writable = max(writable, self._features.overwritable(to.bank, to.bank, words))
         each = self._iteration_cycles(layer, rect, to)
         runs = [(n, step.blocks[1], writable) for n in each]
         if step.statistics:
