@@ -66,8 +66,13 @@ class Scratchpad(Forking):
     touched since; in one bank, entries are evicted only when space runs out.
     """
 
+    grid = 1
+    """New entries begin at multiples of so many words of a bank: with entries of one size, none
+    overlaps two places of that size.
+    """
+
     def __init__(self, words: int, banks: int) -> None:
-        size = words // banks
+        self._size = size = words // banks
         self._resident: dict[Hashable, int] = {}  # key -> first word
         self._used: dict[int, None] = {}  # first words, least recently used first
         # Of all resident entries, ascending; a zero-size sentinel is at each end of a bank.
@@ -122,8 +127,8 @@ class Scratchpad(Forking):
         """First word, in a bank, of the space whose most recently used entry is least recent."""
         if words <= self._free:
             for end, following in zip(self._ends, self._firsts[1:], strict=False):
-                if words <= following - end:
-                    return end
+                if words <= following - end and words <= following - self._on_grid(end):
+                    return self._on_grid(end)
         lost: set[int] = set()
         for first in self._used:  # evict in LRU order until the entry fits
             low = high = bisect_left(self._firsts, first + 1) - 1
@@ -132,9 +137,14 @@ class Scratchpad(Forking):
                 low -= 1
             while high + 1 in lost:
                 high += 1
-            if words <= self._firsts[high + 1] - self._ends[low - 1]:
-                return self._ends[low - 1]
+            first = self._on_grid(self._ends[low - 1])
+            if words <= self._firsts[high + 1] - first:
+                return first
         return 0
+
+    def _on_grid(self, word: int) -> int:
+        """The next word from this one on at which an entry may begin."""
+        return word + -(word % self._size) % self.grid if self.grid > 1 else word
 
     def _over(self, first: int, words: int) -> slice:
         """Indices of the entries that overlap these words."""
