@@ -151,7 +151,7 @@ class Scratchpad(Forking):
         return slice(bisect_right(self._ends, first), bisect_left(self._firsts, first + words))
 
 
-class Places:
+class Places(Forking):
     """Banks of which each holds a whole map or several parts of maps, so that parts that the next
     tiles read again stay, and those of the next tile are loaded early.
 
@@ -162,11 +162,8 @@ class Places:
         self.words, self.banks, self.bank_words = words, banks, words // banks
         self._entries, self._evicted = Scratchpad(words, banks), 0
 
-    def fork(self) -> "Places":
-        """A copy that goes its own way."""
-        result = copy(self)
-        result._entries = self._entries.fork()
-        return result
+    def detach(self) -> None:
+        self._entries = self._entries.fork()
 
     def find(self, key: Hashable) -> int | None:
         """First word of the entry `key`, marked as used; None if there is none."""
@@ -186,9 +183,12 @@ AnyBanks = Banks | Places
 
 
 def map_banks(hw: HwSpec) -> dict[Space, AnyBanks]:
-    """Empty banks of every buffer for maps and partial sums of a machine."""
+    """Empty banks of every buffer for maps and partial sums of a machine. Features of a slow memory
+    have places of their size: to load them again takes longer than to compute with them.
+    """
+    features = Places if hw.dram.is_slow else Banks
     return {
-        space: (Places if space is Space.FEATURE else Banks)(buffer.words, buffer.banks)
+        space: (features if space is Space.FEATURE else Banks)(buffer.words, buffer.banks)
         for space in Space
         if space not in CONSTANTS and (buffer := getattr(hw.buffers, space.value, None))
     }

@@ -211,10 +211,9 @@ class TileSchedule(Generic[Layer, Read]):
         psums = self._banks[Space.PSUM]
         streams = any(layer.tile.weight_rows for layer in layers)
         assert regions is not None, "units of fused heads fit"
-        before, first = self._banks[Space.FEATURE], 0
-        if regions.words < before.words:
-            first = before.take_oldest()
-        regions = regions.at(first)
+        before = self._banks[Space.FEATURE]
+        begin = before.take_oldest() if regions.words < before.words else 0
+        regions = regions.at(begin)
         self._banks[Space.FEATURE] = regions.banks
         for slot in head_slots(layers, heads.count, regions):
             bank = psums.take_oldest()
@@ -226,10 +225,9 @@ class TileSchedule(Generic[Layer, Read]):
                 loads = partial(self._prefetch, slot, successor, streams) if first else None
                 self._post(*how, stored=heads.stored or each.to is None, loads=loads)
         self._constants.keep(())
-        self._sink.change_banks((Space.FEATURE,), (first, regions.words))
-        if regions.words == before.words:
-            before = map_banks(self._hw)[Space.FEATURE]
-        self._banks[Space.FEATURE] = before
+        self._sink.change_banks((Space.FEATURE,), (begin, regions.words))
+        whole = regions.words == before.words
+        self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE] if whole else before
 
     def _prefetch(self, slot: HeadSlot[Layer], successor: Layer | None, streams: bool) -> None:
         """Load weights of the next slot, or of the next layer after the last one, and queries.

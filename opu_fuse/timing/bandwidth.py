@@ -86,6 +86,13 @@ class Buffer(Struct):
         """A copy that goes its own way."""
         return Buffer(self.reusable.copy(), self.ready.copy())
 
+    def change_banks(self, first: int, words: int) -> None:
+        """Let new banks wait for all that began at these words before."""
+        known, over = self.reusable, range(first, first + words)
+        last = max((until for at, until in known.items() if at in over), default=0.0)
+        kept = {at: until for at, until in known.items() if at not in over}
+        self.reusable = defaultdict(lambda: last, kept)
+
 
 class Places(Buffer):
     """Cycles of parts of a buffer, which are of any size. ends: their words after the last."""
@@ -96,10 +103,17 @@ class Places(Buffer):
         """A copy that goes its own way."""
         return Places(self.reusable.copy(), self.ready.copy(), self.ends.copy())
 
+    def change_banks(self, first: int, words: int) -> None:
+        """Let new parts wait for all that began at these words before."""
+        super().change_banks(first, words)
+        self.ends = {at: end for at, end in self.ends.items() if at in self.reusable}
+
     def overwritable(self, part: int, first: int, words: int) -> float:
         """Cycle from which words of a part may be overwritten, after the last readers of the parts
-        that were there.
+        that were there. part: its first word; negative: line buffers, which know their readers.
         """
+        if part < 0:
+            return self.reusable[part]
         result, end, ends = self.reusable[part], first + words, self.ends
         over = [at for at, last in ends.items() if at < end and first < last and at != part]
         for at in over:

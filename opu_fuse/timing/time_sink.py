@@ -26,7 +26,7 @@ from opu_fuse.tile_schedule.sink import (
     PostStep,
     ToBank,
 )
-from opu_fuse.tile_schedule.slot_lines import LOAD, TimeSlot
+from opu_fuse.tile_schedule.slot_lines import TimeSlot
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.estimate import halo_store_cycles
@@ -121,17 +121,9 @@ class TimeSink(Forking):
         self._slots.proceed(slot, self._features_ready, computed, self._post_done)
 
     def change_banks(self, spaces: Iterable[Space], words: Span | None = None) -> None:
-        """Let every new bank of a buffer wait for all its banks before the change. words: of these
-        banks; None: of all.
-        """
-        first, end = (0, inf) if words is None else (words[0], sum(words))
+        """Let every new bank of a buffer wait for those before. words: that change; None: all."""
         for buffer in map(self._buffers.__getitem__, spaces):
-            known = buffer.reusable
-            last = max((t for at, t in known.items() if first <= at < end), default=0.0)
-            kept = {at: t for at, t in known.items() if not first <= at < end}
-            buffer.reusable = defaultdict(lambda last=last: last, kept)
-            if isinstance(buffer, Places):
-                buffer.ends = {at: buffer.ends[at] for at in kept if at in buffer.ends}
+            buffer.change_banks(*(words or (0, 1 << 32)))
 
     def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
         """Transfer a part of the input."""
@@ -160,8 +152,6 @@ class TimeSink(Forking):
 
     def _overwritable(self, load: FeatureLoad, words: int) -> float:
         """Cycle from which words of a part, or all of the bank of a whole map, are reusable."""
-        if load.bank == LOAD:  # a line buffer
-            return self._features.reusable[LOAD]
         if load.resident:
             return self._features.overwritable(load.bank, load.bank, self._bank_words)
         return self._features.overwritable(load.bank, load.word, words)
