@@ -358,8 +358,9 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fused
         dfg, hw, lambda graph: fuse_with_packed_copies(graph, hw, aligned)
     )
     tiling = with_tiles_for_slow_memory(tiling, hw)
-    tiling = with_co_scheduled_norms(dfg, partition, tiling, hw)
     tiling = with_two_results(dfg, partition, tiling, hw)
+    tiling = with_tiles_for_slow_memory(tiling, hw, beside_units=True)
+    tiling = with_co_scheduled_norms(dfg, partition, tiling, hw)
     return Fused(dfg, partition, tiling)
 
 

@@ -58,7 +58,12 @@ def _groups_of(units: PlannedUnits) -> Iterator[UnitGroups]:
         if len(unit.layers) == 1 and unit.layers[0].partial:
             first = len(unit.layers[0].ranges)
             continue
-        yield UnitGroups(groups=unit.groups, first_ranges=first, heads=unit.heads)
+        yield UnitGroups(
+            groups=unit.groups,
+            first_ranges=first,
+            heads=unit.heads,
+            two_results=unit.two_results,
+        )
         first = 0
 
 

@@ -43,6 +43,9 @@ _TIMED = 8
 _NEAR = 0.02
 """Share of a layer's cycles that such a tile must save if array and memory never wait."""
 
+_NEAR_UNITS = 0.01
+"""The same share for a layer next to a unit of several groups."""
+
 _TRAFFIC = 0.1
 """Cycles that such a tile must save for each cycle of more transfers: bytes cost energy."""
 
@@ -107,29 +110,41 @@ class _Search(Struct, frozen=True):
         return replace(unit, layers=(unit.layers[0].with_tile(tile, self.hw),))
 
 
-def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec) -> Tiling:
+def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec, *, beside_units: bool = False) -> Tiling:
     """Time other tiles of every layer if the memory is slower than its bus.
 
     To be called before groups are co-scheduled: units of several groups keep their tiles.
+    beside_units: only of layers next to such units, where array and memory are both idle. The units
+    were not known before: norms that post computes with their operands leave the next layer waiting
+    for other tiles than norms by themselves.
     """
     if not hw.dram.is_slow:
         return tiling
     spent: dict[int, float] = {}
+    near = _NEAR_UNITS if beside_units else _NEAR
 
     @cache
     def of_shape(shape: Shape) -> Sequence[tuple[Tile, float]]:
         return [*_for_slow_memory(shape, hw)]
 
     def others(layer: TiledLayer) -> Iterator[Tile]:
-        most = (1 - _NEAR) * spent[layer.output]
+        most = (1 - near) * spent[layer.output]
         return (tile for tile, least in of_shape(layer.shape) if least < most)
 
     search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
+        waits = _at_waits(units, hw) & _beside_units(units) if beside_units else ()
         spent |= timed(units, hw).spent
         for at in _retilable(units):
-            search.retile(units, at)
+            if not beside_units or at in waits:
+                search.retile(units, at)
     return retiled(tiling, hw, search.taken)
+
+
+def _beside_units(units: PlannedUnits) -> set[int]:
+    """Positions of units next to those of several groups."""
+    several = (at for at, unit in enumerate(units) if len(unit.groups) > 1)
+    return {at + step for at in several for step in (-1, 1)}
 
 
 def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:

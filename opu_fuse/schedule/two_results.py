@@ -18,6 +18,7 @@ An upsample of a map that others read, too, is such a second result: its stores 
 from collections.abc import Iterator
 from dataclasses import replace as with_fields
 from functools import lru_cache
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -43,6 +44,9 @@ _TIMED = 6
 
 _CUT, _CHUNKS = 2, 4
 """Tiles that are tried with more chunks of input channels as well, and how many times as many."""
+
+_KEPT = 3
+"""Tiles that are tried with such small chunks of weights that most of these stay on chip."""
 
 _PARTS = (2, 3, 4)
 """Parts of the columns of a tile that are tried."""
@@ -181,8 +185,10 @@ def _tiles(first: Shape, second: Shape, hw: HwSpec) -> tuple[Tile, ...]:
     tiles = {t: None for tile in fits if not tile.weights_outer for t in (tile, *_narrower(tile))}
     best = sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
     if hw.dram.is_slow:
-        best += [equal_chunks(second, tile, hw, _CHUNKS) for tile in best[:_CUT]]
-        best += filter(None, [with_kept_weights(second, tile, hw) for tile in best[:1]])
+        cut = [equal_chunks(second, tile, hw, _CHUNKS) for tile in best]
+        each = (tile for pair in zip(best, cut, strict=True) for tile in pair)
+        kept = filter(None, (with_kept_weights(second, tile, hw) for tile in each))
+        best += [*cut[:_CUT], *islice(kept, _KEPT)]
     return tuple(dict.fromkeys(best))
 
 

@@ -69,8 +69,11 @@ class ConstantLoads(Generic[Layer, Read]):
         first, weights = next(successor.weight_chunks, None), self.scratchpads[Space.WEIGHT]
         if successor.second is not None:
             return  # this layer may compute them
+        grid = weights.grid
+        self._kept_of(successor)
         if first is not None and weights.fits_without_evicting(own, first.words):
             self.weights(successor, first, 0)
+        weights.grid = grid
 
     def keep(self, layers: Iterable[Layer]) -> None:
         """Let the weights of layers stay while those of others are loaded, if there is room."""
@@ -78,15 +81,24 @@ class ConstantLoads(Generic[Layer, Read]):
 
     def keep_most(self, layer: Layer) -> None:
         """Let most weights of a layer stay that every tile uses (`tiling/kept_weights.py`)."""
-        self._kept = ()
-        if not self._is_slow or layer.tile.weights_outer or layer.second is not None:
-            return
-        if len(layer.tiles) == 1 or layer.weight_words <= self._weights.words:
-            return
+        self._kept = self._kept_of(layer)
+
+    def _kept_of(self, layer: Layer) -> tuple[Hashable, ...]:
+        """Keys of the weights of a layer that stay. The chunks get places of their size."""
+        pad = self.scratchpads.get(Space.WEIGHT)
+        if pad is None or not self._is_slow:
+            return ()
+        pad.grid = 1
+        if layer.tile.weights_outer or layer.second is not None or len(layer.tiles) == 1:
+            return ()
+        if layer.weight_words <= self._weights.words:
+            return ()
         parts = [*layer.weight_chunks]
         stays = kept_chunks([part.words for part in parts], self._weights)
+        if stays:
+            pad.grid = max(part.words for part in parts)
         kept = ((parts[n].offset, parts[n].words) for n in stays)
-        self._kept = tuple([_constants_key(layer, Space.WEIGHT, *part) for part in kept])
+        return tuple([_constants_key(layer, Space.WEIGHT, *part) for part in kept])
 
     def prefetch_tiles(self, tiles: Iterable[tuple[Layer, LayerTile]]) -> None:
         """Load the weights of tiles, as many as a bank holds, or all next to those that stay."""

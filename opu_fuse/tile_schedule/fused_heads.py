@@ -10,11 +10,12 @@ before, so that the array need not wait for post:
 Heads of windows that share words run tile by tile: they read the same queries, loaded once.
 
 Post writes each tile of probabilities into one of two places at the start of the feature buffer, as
-a load of this part of the map would. The words after them are the banks of the queries.
+a load of this part of the map would. The words after them are the banks of the queries. Where one
+bank of the buffer has room for both, the input of the next layer is loaded into the others.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise, zip_longest
+from itertools import accumulate, pairwise, product, zip_longest
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -101,27 +102,38 @@ def scores_in(tiles: Sequence[HeadTile[Layer]]) -> Iterator[Layer]:
 
 
 class FeatureRegions(NamedTuple):
-    """How fused heads divide the feature buffer: banks of queries, and first words of the places of
-    probabilities. ahead: steps before its own at which a tile of queries is loaded.
+    """How fused heads divide the feature buffer, or one of its banks: banks of queries, and first
+    words of the places of probabilities. ahead: steps before its own at which a tile of queries is
+    loaded; words: those that they divide.
     """
 
     banks: Banks
     places: Sequence[int]
     ahead: int
+    words: int
+
+    def at(self, first: int) -> "FeatureRegions":
+        """These from another first word on."""
+        words, banks = self.banks.words, len(self.banks.held)
+        moved = Banks(words=words, banks=banks, first=self.banks.first + first)
+        return self._replace(banks=moved, places=tuple([first + place for place in self.places]))
 
 
 def feature_regions(layers: Sequence[TiledLayer], count: int, hw: HwSpec) -> FeatureRegions | None:
-    """Divide the feature buffer; None where it is too small. layers, count: as in `FusedHeads`."""
+    """Divide a bank of the feature buffer, where that has room for all, or the buffer; None where
+    it is too small. Of a bank, the next layer's input is loaded into the other ones meanwhile.
+    layers, count: as in `FusedHeads`.
+    """
     last = 2 * count
     queries = max(map(_words, (*layers[:last:2], *layers[last:])))
     probabilities = max(map(_words, layers[1:last:2]))
-    words, other = hw.buffers.feature.words, len(layers) > last  # the unit matrix of transposes
-    left = words - LAG * probabilities
-    for banks in _QUERY_BANKS:
+    buffer, other = hw.buffers.feature, len(layers) > last  # the unit matrix of transposes
+    for banks, words in product(_QUERY_BANKS, (buffer.bank_words, buffer.words)):
+        left = words - LAG * probabilities
         if left >= (banks + other) * queries:
             places = tuple(range(0, LAG * probabilities, probabilities))
             rest = Banks(words=left, banks=banks + other, first=words - left)
-            return FeatureRegions(rest, places, banks - 1)
+            return FeatureRegions(rest, places, banks - 1, words)
     return None
 
 

@@ -46,7 +46,7 @@ class Banks(Struct):
         """Evict the least recently used bank; return its first word."""
         return self.take(None)[0]
 
-    def take(self, key: Hashable) -> tuple[int, bool]:
+    def take(self, key: Hashable, words: int = 0) -> tuple[int, bool]:  # noqa: ARG002  as of `Places`
         """(first word of the bank, whether it held `key`); a miss evicts the LRU bank, which holds
         nothing if the key is None.
         """
@@ -66,8 +66,13 @@ class Scratchpad(Forking):
     touched since; in one bank, entries are evicted only when space runs out.
     """
 
+    grid = 1
+    """New entries begin at multiples of so many words of a bank: with entries of one size, none
+    overlaps two places of that size.
+    """
+
     def __init__(self, words: int, banks: int) -> None:
-        size = words // banks
+        self._size = size = words // banks
         self._resident: dict[Hashable, int] = {}  # key -> first word
         self._used: dict[int, None] = {}  # first words, least recently used first
         # Of all resident entries, ascending; a zero-size sentinel is at each end of a bank.
@@ -99,6 +104,14 @@ class Scratchpad(Forking):
         self._used[first] = None
         return first, result is not None
 
+    def find(self, key: Hashable) -> int | None:
+        """First word of an entry, marked as used; None if there is none."""
+        first = self._resident.get(key)
+        if first is not None:
+            del self._used[first]
+            self._used[first] = None
+        return first
+
     def touch(self, keys: Iterable[Hashable]) -> None:
         """Mark the entries of these keys that are resident as used."""
         for first in (self._resident[key] for key in keys if key in self._resident):
@@ -114,8 +127,8 @@ class Scratchpad(Forking):
         """First word, in a bank, of the space whose most recently used entry is least recent."""
         if words <= self._free:
             for end, following in zip(self._ends, self._firsts[1:], strict=False):
-                if words <= following - end:
-                    return end
+                if words <= following - end and words <= following - self._on_grid(end):
+                    return self._on_grid(end)
         lost: set[int] = set()
         for first in self._used:  # evict in LRU order until the entry fits
             low = high = bisect_left(self._firsts, first + 1) - 1
@@ -124,19 +137,58 @@ class Scratchpad(Forking):
                 low -= 1
             while high + 1 in lost:
                 high += 1
-            if words <= self._firsts[high + 1] - self._ends[low - 1]:
-                return self._ends[low - 1]
+            first = self._on_grid(self._ends[low - 1])
+            if words <= self._firsts[high + 1] - first:
+                return first
         return 0
+
+    def _on_grid(self, word: int) -> int:
+        """The next word from this one on at which an entry may begin."""
+        return word + -(word % self._size) % self.grid if self.grid > 1 else word
 
     def _over(self, first: int, words: int) -> slice:
         """Indices of the entries that overlap these words."""
         return slice(bisect_right(self._ends, first), bisect_left(self._firsts, first + words))
 
 
-def map_banks(hw: HwSpec) -> dict[Space, Banks]:
-    """Empty banks of every buffer for maps and partial sums of a machine."""
+class Places(Forking):
+    """Banks of which each holds a whole map or several parts of maps, so that parts that the next
+    tiles read again stay, and those of the next tile are loaded early.
+
+    Invariant: a take never evicts the one before it.
+    """
+
+    def __init__(self, words: int, banks: int) -> None:
+        self.words, self.banks, self.bank_words = words, banks, words // banks
+        self._entries, self._evicted = Scratchpad(words, banks), 0
+
+    def detach(self) -> None:
+        self._entries = self._entries.fork()
+
+    def find(self, key: Hashable) -> int | None:
+        """First word of the entry `key`, marked as used; None if there is none."""
+        return self._entries.find(key)
+
+    def take_oldest(self) -> int:
+        """Evict the bank that was used least recently; return its first word."""
+        self._evicted += 1
+        return self.take((None, self._evicted))[0]
+
+    def take(self, key: Hashable, words: int = 0) -> tuple[int, bool]:
+        """(first word of an entry, whether it was there). words: of the entry; 0: of a bank."""
+        return self._entries.take(key, words or self.bank_words)
+
+
+AnyBanks = Banks | Places
+
+
+def map_banks(hw: HwSpec) -> dict[Space, AnyBanks]:
+    """Empty banks of every buffer for maps and partial sums of a machine. Features of a slow memory
+    have places of their size: to load them again takes longer than to compute with them.
+    """
+    features = Places if hw.dram.is_slow else Banks
     return {
-        space: Banks(words=buffer.words, banks=buffer.banks)
+        space: (features if space is Space.FEATURE else Banks)(buffer.words, buffer.banks)
         for space in Space
         if space not in CONSTANTS and (buffer := getattr(hw.buffers, space.value, None))
     }

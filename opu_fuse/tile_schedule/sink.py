@@ -153,8 +153,10 @@ class TileSink(Protocol[Layer_contra, Read]):
     def slot(self, slot: TimeSlot | None) -> None:
         """The following operations are those of a slot; None: the stack is done."""
 
-    def change_banks(self, spaces: Iterable[Space]) -> None:
-        """From here on the banks of these buffers are others; they hold nothing."""
+    def change_banks(self, spaces: Iterable[Space], words: Span | None = None) -> None:
+        """From here on the banks of these buffers are others; they hold nothing. words: those that
+        change; None: all.
+        """
 
     def load_features(self, layer: Layer_contra, load: FeatureLoad) -> None:
         """From memory into the feature buffer."""

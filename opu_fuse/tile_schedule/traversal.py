@@ -208,22 +208,24 @@ class TileSchedule(Generic[Layer, Read]):
         """
         self._divide_as(layers[0])
         regions = feature_regions(layers, heads.count, self._hw)
-        psums = self._banks[Space.PSUM]
+        psums, before = self._banks[Space.PSUM], self._banks[Space.FEATURE]
         streams = any(layer.tile.weight_rows for layer in layers)
         assert regions is not None, "units of fused heads fit"
-        self._banks[Space.FEATURE] = regions.banks
+        begin = before.take_oldest() if regions.words < before.words else 0
+        self._banks[Space.FEATURE] = (regions := regions.at(begin)).banks
         for slot in head_slots(layers, heads.count, regions):
             bank = psums.take_oldest()
             for each in slot.tiles:
                 self._accumulate(each.layer, each.tile, each.source, psum=bank + each.word)
+            prefetch = partial(self._prefetch, slot, successor, streams)
             for each in reversed(slot.tiles):
+                loads = prefetch if each is slot.tiles[0] else None
                 how = each.layer, each.tile, bank + each.word, each.to
-                first = each is slot.tiles[0]
-                loads = partial(self._prefetch, slot, successor, streams) if first else None
                 self._post(*how, stored=heads.stored or each.to is None, loads=loads)
         self._constants.keep(())
-        self._sink.change_banks((Space.FEATURE,))
-        self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
+        self._sink.change_banks((Space.FEATURE,), (begin, regions.words))
+        after = before if regions.words < before.words else map_banks(self._hw)[Space.FEATURE]
+        self._banks[Space.FEATURE] = after
 
     def _prefetch(self, slot: HeadSlot[Layer], successor: Layer | None, streams: bool) -> None:
         """Load weights of the next slot, or of the next layer after the last one, and queries.
@@ -312,7 +314,7 @@ class TileSchedule(Generic[Layer, Read]):
         resident = banks.find(layer.held)
         if resident is not None:
             return resident, read, True
-        bank, held = banks.take(part)
+        bank, held = banks.take(part, part.blocks[1] * part.rows[1] * read.pitch)
         if held:
             return bank, read, False
 

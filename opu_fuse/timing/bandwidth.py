@@ -10,6 +10,10 @@ from opu_fuse.tile_schedule.forking import Forking
 from opu_fuse.tiling.tile import Span
 
 
+class TooLate(Exception):
+    """The array completes a tile after the deadline."""
+
+
 class Read(NamedTuple):
     """The input of a compute step.
 
@@ -73,18 +77,43 @@ class Memory(Forking):
 
 
 class Buffer(Struct):
-    """Cycles of the banks of a buffer, by first word.
+    """Cycles of the banks of a buffer, or of parts of any size, by first word.
 
     reusable: the bank may be overwritten;
-    ready: its load is complete.
+    ready: its load is complete;
+    ends: the word after it, of parts of the feature buffer.
     """
 
     reusable: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     ready: dict[int, float] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
 
     def fork(self) -> "Buffer":
         """A copy that goes its own way."""
-        return Buffer(self.reusable.copy(), self.ready.copy())
+        return Buffer(self.reusable.copy(), self.ready.copy(), self.ends.copy())
+
+    def change_banks(self, first: int, words: int) -> None:
+        """Let new banks wait for all that began at these words before."""
+        known, over = self.reusable, range(first, first + words)
+        last = max((until for at, until in known.items() if at in over), default=0.0)
+        kept = {at: until for at, until in known.items() if at not in over}
+        self.reusable = defaultdict(lambda: last, kept)
+        self.ends = {at: end for at, end in self.ends.items() if at in kept}
+
+    def overwritable(self, part: int, words: Span) -> float:
+        """Cycle from which words of a part may be overwritten, after the last readers of the parts
+        that were there. part: its first word; negative: line buffers, which know their readers.
+        """
+        result, (first, count), ends = self.reusable[part], words, self.ends
+        if part < 0:
+            return result
+        end = first + count
+        for at in [at for at, last in ends.items() if at < end and first < last and at != part]:
+            result = max(result, self.reusable[at])
+            if first <= at and ends[at] <= end:
+                del ends[at], self.reusable[at]
+        ends[part] = end if first == part else max(ends.get(part, end), end)
+        return result
 
 
 class Constants(Forking):

@@ -10,8 +10,8 @@ from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.tile_schedule.unit import Units, with_residents
-from opu_fuse.timing.bandwidth import Read
-from opu_fuse.timing.time_sink import TimeSink, TooLate
+from opu_fuse.timing.bandwidth import Read, TooLate
+from opu_fuse.timing.time_sink import TimeSink
 
 MARGIN = 2
 """Units timed before and after those that differ, so that the banks hold what they will hold in the

@@ -33,7 +33,7 @@ from opu_fuse.tiling.estimate import halo_store_cycles
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import Rect, Span, ceil_div
 from opu_fuse.timing.array_sweeps import compute_timing
-from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
+from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read, TooLate
 from opu_fuse.timing.post_iterations import iteration_cycles
 from opu_fuse.timing.slot_times import SlotTimes
 from opu_fuse.units.array import PARAM_WORDS
@@ -44,10 +44,6 @@ ISSUE = 3
 
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
-
-
-class TooLate(Exception):
-    """The array completes a tile after the deadline."""
 
 
 class TimeSink(Forking):
@@ -66,6 +62,7 @@ class TimeSink(Forking):
         self._constants = {space: Constants() for space in CONSTANTS}
         self._widths: dict[Space, int] = dict.fromkeys(CONSTANTS, hw.word_bytes)
         self._widths[Space.WEIGHT] = hw.buffers.weight.width
+        self._bank_words = hw.buffers.feature.bank_words
         self._name_buffers()
         self.memory = Memory(hw.dram.rate)
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
@@ -118,34 +115,39 @@ class TimeSink(Forking):
         computed = self._swept + self._drain
         self._slots.proceed(slot, self._features_ready, computed, self._post_done)
 
-    def change_banks(self, spaces: Iterable[Space]) -> None:
-        """Let every new bank of a buffer wait for all its banks before the change."""
-        for buffer in map(self._buffers.__getitem__, spaces):
-            last = max(buffer.reusable.values(), default=0.0)
-            buffer.reusable = defaultdict(lambda last=last: last)
+    def change_banks(self, spaces: Iterable[Space], words: Span | None = None) -> None:
+        """Let every new bank of a buffer wait for those before. words: that change; None: all."""
+        for space in spaces:
+            self._buffers[space].change_banks(*(words or (0, 1 << 32)))
 
     def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
         """Transfer a part of the input."""
-        size = load.blocks[1] * load.rows[1] * load.words[1] * self._word
-        after = self._after(layer, load)
-        if load.resident and not load.begins_at(layer.rows_in[0]):
-            ready = self._move(size, after)  # to other words of its bank than compute reads
-        else:
-            ready = self._load(self._features, load.bank, size, after)
+        words, after = load.blocks[1] * load.rows[1] * load.words[1], self._after(layer, load)
+        fresh = not load.resident or load.begins_at(layer.rows_in[0])  # else no words being read
+        after = max(after, self._overwritable(load, words)) if fresh else after
+        ready = self._move(words * self._word, after)
+        if fresh:
+            self._features.ready[load.bank] = ready
         self._loaded(layer, load, ready)
 
     def im2row(self, layer: TiledLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
         """Transfer image rows without waiting for the feature buffer, then run im2row in load."""
-        im2row, features, images = layer.shape.im2row, self._features, self._buffers[Space.IMAGE]
+        im2row, images = layer.shape.im2row, self._buffers[Space.IMAGE]
         assert im2row is not None, "its input is an im2row map"
         size = piece.count * load.words[1] * self._word
         loaded = self._load(images, image, size, self._in_memory(layer, load))
-        ready = max(loaded, features.reusable[load.bank], self._after(layer, load)) + ISSUE
+        words = load.blocks[1] * load.rows[1] * im2row.row_words(load.words[1])
+        ready = max(loaded, self._overwritable(load, words), self._after(layer, load)) + ISSUE
         ready += unit_rates.im2row_cycles(load.words[1], piece.rows, im2row.kernel_rows)
-        images.reusable[image] = features.ready[load.bank] = ready
+        images.reusable[image] = self._features.ready[load.bank] = ready
         self._load_ready = ready
         if piece.done + piece.rows == load.rows[1]:
             self._loaded(layer, load, ready)
+
+    def _overwritable(self, load: FeatureLoad, words: int) -> float:
+        """Cycle from which words of a part, or all of the bank of a whole map, are reusable."""
+        first, words = (load.bank, self._bank_words) if load.resident else (load.word, words)
+        return self._features.overwritable(load.bank, (first, words))
 
     def _after(self, layer: TiledLayer, load: FeatureLoad) -> float:
         """Cycle at which the source is in DRAM, and its target and the write port are reusable."""
@@ -186,9 +188,8 @@ class TimeSink(Forking):
         """Transfer part of a map into the weight buffer after its store."""
         assert layer.reads_second is not None, "its weights are a map"
         second = layer.reads_second
-        blocks = second.block, second.layout.blocks
-        after = self._stored.since(second.alias_root, blocks, 1 << 32)  # all words
-        self._fill(Space.WEIGHT, words, after)
+        blocks, every = (second.block, second.layout.blocks), 1 << 32  # words
+        self._fill(Space.WEIGHT, words, self._stored.since(second.alias_root, blocks, every))
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
         """Transfer the gate after its store."""
@@ -291,12 +292,12 @@ class TimeSink(Forking):
         for space, words in constants.items():
             start = max(start, self._constants[space].ready[words[0]])
         operands = [bank for bank in (step.residual, step.halo) if bank is not None]
-        for bank in operands:
-            start = max(start, self._operands.ready[bank])
+        start = max([start, *(self._operands.ready[bank] for bank in operands)])
         # Passes of statistics do not write.
         writable = 0.0 if to is None else max(self._features_ready, self._slots.reusable)
         if isinstance(to, ToBank | ResidentTile):
-            writable = max(writable, self._features.reusable[to.bank])
+            over = to.bank, self._bank_words if isinstance(to, ToBank) else 1
+            writable = max(writable, self._features.overwritable(to.bank, over))
         each = self._iteration_cycles(layer, rect, to)
         runs = [(n, step.blocks[1], writable) for n in each]
         if step.statistics:

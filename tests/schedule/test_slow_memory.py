@@ -15,7 +15,9 @@ from opu_fuse.pipeline import Options, compile_model, fuse_and_tile
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.tile_schedule.scratchpad import Banks, Scratchpad, map_banks
 from opu_fuse.tiling.candidates import choose_tile, equal_chunks
+from opu_fuse.units.base import Space
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.hw.norm_machine import norm_machine
@@ -61,7 +63,7 @@ def large_map():
 def test_the_timed_tiles_are_faster_on_a_slow_memory(monkeypatch):
     model, hw = large_map(), slow(load_hw("opu-1024"), 16)
     timed = compile_model(model, hw, ALONE)
-    monkeypatch.setattr(pipeline, "with_tiles_for_slow_memory", lambda tiling, _: tiling)
+    monkeypatch.setattr(pipeline, "with_tiles_for_slow_memory", lambda tiling, *_, **__: tiling)
     untimed = compile_model(model, hw, ALONE)
     cycles = [run_cycle(x.bundle, hw).counters["cycles"] for x in (timed, untimed)]
     assert cycles[0] < 0.985 * cycles[1]
@@ -71,6 +73,40 @@ def test_a_memory_as_fast_as_its_bus_keeps_the_tiles_of_the_closed_form():
     hw = load_hw("opu-1024")
     tiling = fuse_and_tile(compile_model(large_map(), hw).dfg, hw, DEFAULT_STRATEGY).tiling
     assert with_tiles_for_slow_memory(tiling, hw) is tiling
+
+
+def test_a_bank_holds_parts_of_a_size_of_their_own_behind_a_slow_memory():
+    fast = load_hw("opu-1024")
+    places, banks = (map_banks(hw)[Space.FEATURE] for hw in (slow(fast, 16), fast))
+    for each in (places, banks):
+        for key in ("a", "b", "c"):
+            each.take(key, 600)
+    assert [places.find(key) for key in ("a", "b", "c")] == [0, 600, 1200]
+    assert banks.find("a") is None
+
+
+def test_a_whole_bank_is_taken_for_a_map_of_all_rows_and_spares_the_last_part():
+    hw = slow(load_hw("opu-1024"), 16)
+    places = map_banks(hw)[Space.FEATURE]
+    places.take("part", 600)
+    assert places.take("map") == (hw.buffers.feature.bank_words, False)
+    assert places.find("part") == 0
+
+
+def test_a_layer_reads_parts_of_its_input_again_without_loading_them(monkeypatch):
+    model, hw = large_map(), slow(load_hw("opu-1024"), 16)
+    after = compile_model(model, hw, ALONE)
+    monkeypatch.setattr("opu_fuse.tile_schedule.scratchpad.Places", Banks)
+    before = compile_model(model, hw, ALONE)
+    cycles = [run_cycle(x.bundle, hw).counters["cycles"] for x in (after, before)]
+    assert cycles[0] < cycles[1]
+
+
+def test_entries_on_a_grid_do_not_overlap_two_places():
+    pad = Scratchpad(64, 2)
+    pad.take("odd", 5)
+    pad.grid = 10
+    assert [pad.take(n, 10)[0] for n in range(4)] == [10, 20, 32, 42]
 
 
 def test_chunks_of_input_channels_are_equal_and_no_more_than_asked_for():
