@@ -111,6 +111,11 @@ class Cells(Struct, frozen=True, kw_only=True):
         bits = np.frombuffer(self.bits, np.uint8)
         return np.unpackbits(bits, count=math.prod(self.size)).reshape(self.size).astype(bool)
 
+    def from_lane(self, lane: int) -> "Cells":
+        """The cells of the output lanes from a multiple of `out` on."""
+        left = self.array[lane // self.out :]
+        return replace(self, size=left.shape, bits=np.packbits(left).tobytes())
+
 
 class Shape(Struct, frozen=True, kw_only=True):
     """Sizes of a layer. Channels are counted in lanes, holes included."""

@@ -57,7 +57,9 @@ def _spreads(shape: Shape, hw: HwSpec) -> Iterator[Shape]:
         first, channels = shape.first_lane - slot * width, shape.pre_pool_channels - slot * width
         if channels <= width:
             own = {"first_lane": first, "pre_pool_channels": channels, "out_slot": slot}
-            yield replace(shape, px=px, spread=True, **own)
+            further = tuple([cells.from_lane(slot * width) for cells in shape.further])
+            needed = shape.needed and shape.needed.from_lane(slot * width)
+            yield replace(shape, px=px, spread=True, further=further, needed=needed, **own)
 
 
 def _saves_array_cycles(shape: Shape, reference: Shape, hw: HwSpec) -> bool:

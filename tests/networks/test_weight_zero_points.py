@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from onnxruntime.quantization import QuantType
@@ -19,6 +20,7 @@ from opu_fuse.pipeline import Compilation, Program, compile_model
 from opu_fuse.quant import weight_parts
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.cycle.run import run_cycle
+from tests.networks.attention_blocks import with_constants
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.networks.zero_points import LAYERS, SAME, ZEROS, Layer, between_pairs
 from tests.tiers import by_night
@@ -64,6 +66,27 @@ def test_they_have_the_bits_of_onnxruntime(layer: str, zeros: str):
 def test_they_have_the_bits_of_onnxruntime_on_other_machines(layer: str, machine: str):
     for zeros in SOME:
         hold_against_onnxruntime(layer, zeros, load_hw(machine))
+
+
+@pytest.mark.parametrize("machine", ["opu-1024t", "opu-light"])
+def test_a_layer_behind_others_in_a_word_has_all_terms_of_its_weights(machine: str):
+    """Post puts its two pixels a cycle behind the 32 channels of the first layer. ONNX Runtime
+    gives weights of one sign the zero point 0 and numbers up to 255, the sum of three int8.
+    """
+    rng = np.random.default_rng(7)
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,4,6,8] x) => (float[1,33,6,8] y) {
+        a = Conv(x, wa)  b = Conv(x, wb)  y = Concat<axis=1>(a, b) }"""
+    constants = {"wa": rng.normal(size=(32, 4, 1, 1)), "wb": rng.uniform(0.5, 1, (1, 4, 1, 1))}
+    x = rng.normal(0, 2, (1, 4, 6, 8)).astype(np.float32)
+    model = ir.from_proto(with_constants(text, constants))
+    qdq = ir.to_proto(quantised_elsewhere(model, {"x": x}, QuantType.QUInt8))
+    hw = load_hw(machine)
+    done = compile_model(qdq, hw)
+    shapes = [layer.shape for parts in done.plan.layers.values() for layer in parts]
+    assert any(shape.spread and shape.out_slot and len(shape.further) > 1 for shape in shapes)
+    result = Program(bundle=done.bundle, hw=hw).run({"x": x}, capture=True)
+    assert check(done.bundle, {"x": x}, result).passed
 
 
 WIDE = Layer(op="Conv", x=(1, 128, 9, 9), weight=(64, 128, 3, 3), form=SAME)
