@@ -105,6 +105,15 @@ def test_what_is_shown_is_stored(machine, rng):
     assert_exact(found, machine, rng)
 
 
+def test_small_heads_take_one_feature_bank_and_large_ones_the_buffer(cross, machine):
+    """The input of the next layer is loaded into the other bank."""
+    model, transposes = MODELS["heads of one map"]
+    with forced_heads(transposes):
+        small = compile_model(model, machine)
+    sizes = [regions_of(fused(found, machine)[0], machine).words for found in (small, cross)]
+    assert sizes == [machine.buffers.feature.bank_words, machine.buffers.feature.words]
+
+
 def test_post_writes_where_no_load_does(cross, machine):
     """Tiles of probabilities and banks of queries are disjoint."""
     unit, *_ = fused(cross, machine)
