@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
+from onnxruntime import InferenceSession
 
+import opu_fuse
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model, partition_model
 from opu_fuse.sim.compare.runs import check
@@ -290,3 +293,23 @@ def test_statistics_of_rows_of_tokens_are_those_of_the_map(
     )
     kinds = [node.op_type for node in model.graph if node.op_type not in VIEWS]
     assert " ".join(kinds) == expected
+
+
+def test_what_a_reshape_rounds_remains_rounded():
+    """It has a scale, which its operand in 16 bits has not, and cuts off numbers above 15.875."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,6,2,4] x) => (float[1,6,8] y)
+        <float s16 = {0.001}, int16 z16 = {0}, float s = {0.125}, int8 z = {0}, float t = {0.25},
+         int8 u = {-60}, int64[3] size = {1, 6, 8}> {
+        a = QuantizeLinear(x, s16, z16)  b = DequantizeLinear(a, s16, z16)  c = Reshape(b, size)
+        d = QuantizeLinear(c, s, z)  e = DequantizeLinear(d, s, z)  f = QuantizeLinear(e, t, u)
+        h = DequantizeLinear(f, t, u)  i = Relu(h)  j = QuantizeLinear(i, t, u)
+        y = DequantizeLinear(j, t, u) }"""
+    model = onnx.parser.parse_model(text)
+    x = np.random.default_rng(1).normal(0, 16, (1, 6, 2, 4)).astype(np.float32)
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x})
+    assert np.asarray(wanted).max() == 16, "nothing is cut off"
+    np.testing.assert_array_equal(
+        opu_fuse.compile(model, "opu-light").run({"x": x}).outputs["y"], wanted
+    )

@@ -360,14 +360,16 @@ def _is_flattened(value: ir.Value) -> bool:
 
 
 def _flattened(value: ir.Value) -> ir.Value | None:
-    """The map (1, c, h, w) whose pixels a Reshape put into a row, (1, c, h·w); None for others."""
+    """The map (1, c, h, w) whose pixels a Reshape put into a row, (1, c, h·w); None for others, and
+    if it requantises.
+    """
     node, shape = value.producer(), static_shape(value)
     if node is None or shape is None or not is_standard(node, "Reshape"):
         return None
     source, size = node.inputs[0], static_shape(node.inputs[0])
     if size is None or len(size) != IMAGE_RANK or size[:2] != shape[:2] or len(shape) != 3:
         return None
-    return source
+    return source if quant_of(value) in {None, quant_of(source)} else None
 
 
 def _joins(node: ir.Node) -> bool:
