@@ -153,7 +153,7 @@ def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, hw: HwSpec) -> tuple[int
     for operand in node.operands:
         nodes = (n for n in lane_sources(dfg, operand) if n.kind is not Kind.TUPLE)
         sources = {dfg.base(n.index) for n in nodes if n.op != "split"}
-        dirty = {i for i in sources if not _ends_word(i, lanes, width)}
+        dirty = {i for i in sources if not alone(i, lanes, width)}
         if not dirty and ends_in_zeros(dfg, operand):
             return ()
         parts = {i for i in sources if dfg[i].kind is Kind.TUPLE_GET}

@@ -226,6 +226,21 @@ g (float[1,4,3,5] x) => (float[1,15,3,5] y) <float[5,4,1,1] w, int64[4] s, int64
   r = Reshape(m, t)  y = Transpose<perm=[0,3,1,2]>(r) }"""
 
 
+def test_lanes_before_a_head_that_are_not_zero_leave_a_product_on_the_host():
+    """The last head of three in a word ends it, so that nothing follows; two are before it. A
+    Sigmoid's lanes without channels are no zeros, so the other map does not leave them out.
+    """
+    text = f"""{blocks.HEADER} g (float[1,8,4,1] x) => (float[1,3,4,4] y) {{
+        a = Conv(x, wa)  b = Conv(x, wb)  s = Sigmoid(b)
+        q = Reshape(a, heads)  k = Reshape(s, heads)  t = Transpose<perm=[0,1,3,2]>(q)
+        y = MatMul(t, k) }}"""
+    rng = np.random.default_rng(5)
+    weights = {name: rng.normal(size=(18, 8, 1, 1)) for name in ("wa", "wb")}
+    model = blocks.with_constants(text, {**weights, "heads": np.array([1, 3, 6, 4])})
+    _, _, checked = run(model, load_hw("opu-1024t"))
+    assert checked.passed
+
+
 def test_unused_lanes_that_are_not_zero_leave_a_product_on_the_host():
     model = onnx.parser.parse_model(GATED)
     weight = np.random.default_rng(0).normal(size=(5, 4, 1, 1)).astype(np.float32)
