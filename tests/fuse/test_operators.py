@@ -23,7 +23,7 @@ from opu_fuse.fuse.rules_page import PAGE, rules_page, shown
 from opu_fuse.fuse.strategies.registry import partition
 from opu_fuse.hw.spec.hw_spec import OPERATORS
 from opu_fuse.hw.spec.load_spec import load_hw, spec_names
-from opu_fuse.model.operator_sets import NORM_OPERATORS
+from opu_fuse.model.operator_sets import GROUPED_SOFTMAX, NORM_OPERATORS
 from opu_fuse.pipeline import partition_model
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.units import FORMS
@@ -126,9 +126,11 @@ def test_tables_about_operators_name_operators():
 
 
 def test_every_form_that_the_graph_builder_knows_is_described():
-    """Products of two maps, and what turns them, are described as MatMul."""
+    """Products of two maps, and what turns them, are described as MatMul. A Softmax over groups of
+    channels comes from the front end.
+    """
     described = {*LOWERINGS, *NORM_OPERATORS, *OF_STANDARD, "MatMul"}
-    assert set(FORMS) == described - {"Einsum", "Transpose"}
+    assert set(FORMS) == described - {"Einsum", "Transpose", GROUPED_SOFTMAX}
 
 
 def test_the_host_runs_it_and_says_why():
