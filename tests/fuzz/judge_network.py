@@ -31,6 +31,7 @@ from opu_fuse.bundle.result import RunResult
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.frontend.choice_names import Scales
 from opu_fuse.frontend.prepare import Prepared
+from opu_fuse.fuse.norm_operators import norms_of
 from opu_fuse.fuse.strategies.strategy_names import REWRITING, StrategyName
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Compilation, Options
@@ -99,7 +100,7 @@ def _wrong(case: NetworkCase, hw: HwSpec, made: Compilation, together: Bundle | 
     return wrong
 
 
-_kept: dict[tuple[bytes, str, str, bool], Prepared] = {}
+_kept: dict[tuple[bytes, str, str, bool, frozenset[str]], Prepared] = {}
 """The last model, quantised, for the next machine or strategy: by its bytes, its writing, its
 scales, and whether it may be rewritten.
 """
@@ -108,7 +109,8 @@ scales, and whether it may be rewritten.
 def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
     """The program of a case. Raises what compiling raises."""
     options = options_of(case)
-    key = (case.model, case.writing, case.scales, case.strategy in REWRITING)
+    rewriting = case.strategy in REWRITING
+    key = (case.model, case.writing, case.scales, rewriting, norms_of(hw))
     if key in _kept:
         return pipeline.compile_prepared(_kept[key], hw, options)
     found = pipeline.compile_model(_ir(case), hw, options)
