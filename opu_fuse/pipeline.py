@@ -359,7 +359,7 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fused
     )
     tiling = with_tiles_for_slow_memory(tiling, hw)
     tiling = with_two_results(dfg, partition, tiling, hw)
-    tiling = with_tiles_for_slow_memory(tiling, hw, beside_units=True)
+    tiling = with_tiles_for_slow_memory(tiling, hw, next_to_units=True)
     tiling = with_co_scheduled_norms(dfg, partition, tiling, hw)
     return Fused(dfg, partition, tiling)
 

@@ -23,7 +23,7 @@ from opu_fuse.dfg.integer import (
     settings,
     tied_quant,
 )
-from opu_fuse.dfg.interpret_norms import divide, grouped_softmax, layer_norm, softmax
+from opu_fuse.dfg.interpret_norms import divide, layer_norm, softmax
 from opu_fuse.dfg.islands import float_reason
 from opu_fuse.dfg.numpy_kernels import (
     conv_sums,
@@ -335,7 +335,7 @@ RULES: dict[str, Rule] = {
     "matmul": _matmul,
     "transpose": _transpose,
     "softmax": softmax,
-    "grouped_softmax": grouped_softmax,
+    "grouped_softmax": softmax,
     "layer_norm": layer_norm,
     "rms_norm": layer_norm,
     "group_norm": layer_norm,

@@ -17,21 +17,11 @@ from opu_fuse.units.operator import Numeric
 def softmax(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
 ) -> np.ndarray:
-    """A softmax of the channels of each pixel."""
+    """A softmax of the channels of each pixel, or of each quarter of them."""
     x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
     table, output = normalisation.exponentials(x.per_tensor), OutputScale.of(y.per_tensor)
     rows = np.moveaxis(values[node.operands[0]], 1, -1)
-    return np.moveaxis(normalisation.softmax(rows, table, output, y.zero_point), -1, 1)
-
-
-def grouped_softmax(
-    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
-) -> np.ndarray:
-    """A softmax of each quarter of the channels of a pixel."""
-    x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
-    table, output = normalisation.exponentials(x.per_tensor), OutputScale.of(y.per_tensor)
-    rows = np.moveaxis(values[node.operands[0]], 1, -1)
-    parts = rows.reshape(*rows.shape[:-1], QUARTERS, -1)
+    parts = rows.reshape(*rows.shape[:-1], QUARTERS if node.op == "grouped_softmax" else 1, -1)
     result = normalisation.softmax(parts, table, output, y.zero_point).reshape(rows.shape)
     return np.moveaxis(result, -1, 1)
 

@@ -9,6 +9,7 @@ unfused groups.
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from heapq import nsmallest
 from math import inf
+from typing import NamedTuple
 
 from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
 from opu_fuse.schedule.segment_order import UnitGroups
@@ -58,6 +59,14 @@ moving a byte takes more energy than a cycle of computing.
 def stack_groups(units: PlannedUnits, stack: FusedStack) -> UnitGroups:
     """Combine groups and the fused stack that computes them."""
     return UnitGroups(groups=tuple(unit.groups[0] for unit in units), stack=stack)
+
+
+class _Part(NamedTuple):
+    """Groups first .. end - 1 of a chain: a fused stack, or one that is none."""
+
+    first: int
+    end: int
+    stack: StackTrial | None
 
 
 class StackSearch:
@@ -119,36 +128,32 @@ class StackSearch:
         """
         places = {unit.groups[0]: at for at, unit in enumerate(chain)}
         chosen = {places[trial.fused.groups[0]]: trial for trial in trials if trial.chosen}
-        parts: list[tuple[int, int, StackTrial | None]] = []
-        at = 0
-        while at < len(chain):
-            trial = chosen.get(at)
-            parts.append((at, at := at + (len(trial.fused.groups) if trial else 1), trial))
-        done: list[tuple[int, int, StackTrial | None]] = parts[:1]
-        for part in parts[1:]:
-            done.append(part)
+        done: list[_Part] = []
+        while not done or done[-1].end < len(chain):
+            first = done[-1].end if done else 0
+            trial = chosen.get(first)
+            done.append(_Part(first, first + (len(trial.fused.groups) if trial else 1), trial))
             while len(done) > 1 and (joined := self._union(chain, *done[-2:])) is not None:
                 done[-2:] = [joined]
-        return [trial for _, _, trial in done if trial] + [x for x in trials if not x.chosen]
+        return [part.stack for part in done if part.stack] + [x for x in trials if not x.chosen]
 
-    def _union(
-        self,
-        chain: PlannedUnits,
-        one: tuple[int, int, StackTrial | None],
-        other: tuple[int, int, StackTrial | None],
-    ) -> tuple[int, int, StackTrial] | None:
-        """Both as one stack; None if there is none, or it is no better."""
-        (first, _, before), (_, end, after) = one, other
-        layers = [unit.layers[0] for unit in chain[first:end]]
-        if not (before or after) or len(layers) > LONGEST or self.strips.wiring(layers) is None:
+    def _union(self, chain: PlannedUnits, one: "_Part", other: "_Part") -> "_Part | None":
+        """Both parts as one stack; None if there is none, or it is no better."""
+        units = chain[one.first : other.end]
+        layers = [unit.layers[0] for unit in units]
+        if (
+            not (one.stack or other.stack)
+            or len(layers) > LONGEST
+            or self.strips.wiring(layers) is None
+        ):
             return None
         tried = (self.strips.size(layers, *strip) for strip in _candidates(self.strips))
         sized = [stack for stack in tried if stack is not None]
         if not sized:
             return None
-        trial = self._score(chain[first:end], min(s.dram_bytes for s in sized))
-        merits = sum(each.merit for each in (before, after) if each)
-        return (first, end, trial) if trial and trial.merit > merits else None
+        trial = self._score(units, min(stack.dram_bytes for stack in sized))
+        merits = sum(part.stack.merit for part in (one, other) if part.stack)
+        return _Part(one.first, other.end, trial) if trial and trial.merit > merits else None
 
     def _best(self, part: PlannedUnits, proposed: Sized) -> list[StackTrial]:
         """The fused stack of all groups of a part, or shorter ones."""

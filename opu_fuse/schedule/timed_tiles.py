@@ -110,18 +110,20 @@ class _Search(Struct, frozen=True):
         return replace(unit, layers=(unit.layers[0].with_tile(tile, self.hw),))
 
 
-def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec, *, beside_units: bool = False) -> Tiling:
+def with_tiles_for_slow_memory(
+    tiling: Tiling, hw: HwSpec, *, next_to_units: bool = False
+) -> Tiling:
     """Time other tiles of every layer if the memory is slower than its bus.
 
     To be called before groups are co-scheduled: units of several groups keep their tiles.
-    beside_units: only of layers next to such units, where array and memory are both idle. The units
-    were not known before: norms that post computes with their operands leave the next layer waiting
-    for other tiles than norms by themselves.
+    next_to_units: only of layers next to such units, where array and memory are both idle. The
+    units were not known before: norms that post computes with their operands leave the next layer
+    waiting for other tiles than norms by themselves.
     """
     if not hw.dram.is_slow:
         return tiling
     spent: dict[int, float] = {}
-    near = _NEAR_UNITS if beside_units else _NEAR
+    near = _NEAR_UNITS if next_to_units else _NEAR
 
     @cache
     def of_shape(shape: Shape) -> Sequence[tuple[Tile, float]]:
@@ -133,15 +135,15 @@ def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec, *, beside_units: bool
 
     search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
-        waits = _at_waits(units, hw) & _beside_units(units) if beside_units else ()
+        waits = _at_waits(units, hw) & _next_to_units(units) if next_to_units else ()
         spent |= timed(units, hw).spent
         for at in _retilable(units):
-            if not beside_units or at in waits:
+            if not next_to_units or at in waits:
                 search.retile(units, at)
     return retiled(tiling, hw, search.taken)
 
 
-def _beside_units(units: PlannedUnits) -> set[int]:
+def _next_to_units(units: PlannedUnits) -> set[int]:
     """Positions of units next to those of several groups."""
     several = (at for at, unit in enumerate(units) if len(unit.groups) > 1)
     return {at + step for at in several for step in (-1, 1)}

@@ -12,7 +12,7 @@ statistics of every pixel, which stay in the unit, and write nothing.
     quarters   QUARTER_MAX -> QUARTER_EXPSUM, of even quarters -> QUARTER_EXPSUM_ODD
                -> QUARTER_SOFTMAX
 
-A cycle brings two quarters to the unit, which sums up and scales one at a time.
+The unit reads two quarters a cycle, and sums up and scales one.
 
 The exponentials of a division are divisors: the first entry, of the divisor itself, and the entry
 of a zero so many steps below it add up to the divisor.

@@ -310,8 +310,8 @@ def _groups_differ(case: NetworkCase, hw: HwSpec, made: Compilation) -> list[str
     ]
     packed = made.partition.rewrites.keys() - found.rewrites.keys()
     copies = packed | made.partition.copies.keys()
-    beside = {name for group in known[1] if packed & set(group) for name in group}
-    cut = [set(group) for group in known[0] if beside & set(group)]
+    neighbours = {name for group in known[1] if packed & set(group) for name in group}
+    cut = [set(group) for group in known[0] if neighbours & set(group)]
     extra = [
         group
         for group in known[1]

@@ -71,13 +71,13 @@ def test_the_timed_tiles_are_faster_on_a_slow_memory(monkeypatch):
 
 
 @pytest.mark.slow
-def test_layers_beside_units_are_timed_again(monkeypatch):
+def test_layers_next_to_units_are_timed_again(monkeypatch):
     """What a norm is computed with was not known before: its neighbours wait for other tiles."""
     model, hw = vit(64, 4, 192, 3, 3), slow(load_hw("opu-1024a"), 16)
     again = compile_model(model, hw)
 
-    def once(tiling, hw, *, beside_units=False):
-        return tiling if beside_units else with_tiles_for_slow_memory(tiling, hw)
+    def once(tiling, hw, *, next_to_units=False):
+        return tiling if next_to_units else with_tiles_for_slow_memory(tiling, hw)
 
     monkeypatch.setattr(pipeline, "with_tiles_for_slow_memory", once)
     cycles = [run_cycle(x.bundle, hw).counters["cycles"] for x in (again, compile_model(model, hw))]

@@ -321,9 +321,8 @@ def _of_groups(found: _Bins, node: ir.Node, x: ir.Value) -> ir.Value:
     result = reshape_before(softmax, result, shape, name=f"{name}/map")
     made = result.producer()
     assert made is not None
-    merge_sources(
-        made, [softmax, *found.between]
-    )  # who keeps them in floats means the Softmax, too
+    # Who keeps what is between in floats means the Softmax, too.
+    merge_sources(made, [softmax, *found.between])
     made.metadata_props[GROUPED_KEY] = "each fills a quarter of a word"
     return result
 

@@ -367,9 +367,10 @@ def _flattened(value: ir.Value) -> ir.Value | None:
     if node is None or shape is None or not is_standard(node, "Reshape"):
         return None
     source, size = node.inputs[0], static_shape(node.inputs[0])
-    if size is None or len(size) != IMAGE_RANK or size[:2] != shape[:2] or len(shape) != 3:
+    if source is None or size is None or len(size) != IMAGE_RANK or len(shape) != 3:
         return None
-    return source if quant_of(value) in {None, quant_of(source)} else None
+    same_quant = quant_of(value) in {None, quant_of(source)}
+    return source if same_quant and size[:2] == shape[:2] else None
 
 
 def _joins(node: ir.Node) -> bool:

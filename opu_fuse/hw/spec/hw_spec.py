@@ -323,7 +323,7 @@ class HwSpec:
     @property
     def halves_words(self) -> bool:
         """Whether a word takes two cycles in the post chain, each with as many channels, a power of
-        two: then a norm may tell its quarters apart.
+        two: then a norm can normalise each quarter of it.
         """
         lanes = self.post.lanes
         return self.cycles_per_word == 2 and not lanes & (lanes - 1)

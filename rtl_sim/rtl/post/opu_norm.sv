@@ -57,7 +57,7 @@ module opu_norm
   logic softmaxes, normalises, exponential, squares;  // constant while items are inside
   assign softmaxes = op_i inside {NORM_SOFTMAX, NORM_QUARTER_SOFTMAX};
   assign normalises = op_i inside {NORM_NORMALISE, NORM_MAP_NORMALISE};
-  assign exponential = op_i inside {NORM_EXPSUM, NORM_QUARTER_EXPSUM, NORM_QUARTER_EXPSUM_ODD};
+  assign exponential = norm_adds_exponentials(op_i);
   assign squares = op_i == NORM_SQUARES;
 
   // Lanes of the last block that hold a channel, for each beat. Sums of quarters are those of one quarter of a beat.
@@ -159,7 +159,7 @@ module opu_norm
           b_q <= 18'(centred_q[3]);
         end
       endcase
-      if (!present_q[l] && !softmaxes && !normalises) a_q <= (op_i inside {NORM_MAX, NORM_QUARTER_MAX}) ? -25'sd128 : '0;
+      if (!present_q[l] && !softmaxes && !normalises) a_q <= norm_finds_maximum(op_i) ? -25'sd128 : '0;
     end
 
     // Product, less the offset of the pixel.

@@ -108,7 +108,7 @@ module opu_norm_statistics
   end
 
   logic maxima, results;
-  assign maxima = op_i inside {NORM_MAX, NORM_QUARTER_MAX};
+  assign maxima = norm_finds_maximum(op_i);
   assign results = norm_has_results(op_i);
 
   // ---- a word: trees over the lanes, then its beats -----------------------------------------------------------------
@@ -216,7 +216,7 @@ module opu_norm_statistics
   ) u_scaling (
       .clk_i,
       .rst_ni,
-      .softmax_i (op_q inside {NORM_EXPSUM, NORM_QUARTER_EXPSUM, NORM_QUARTER_EXPSUM_ODD}),
+      .softmax_i (norm_adds_exponentials(op_q)),
       .rms_i     (op_q == NORM_SQUARES),
       .count_i   (channel_count_q),
       .centre_i  (centre_q),

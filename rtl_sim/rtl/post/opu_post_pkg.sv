@@ -74,6 +74,12 @@ package opu_post_pkg;
   function automatic logic norm_of_quarters(logic [3:0] op);
     norm_of_quarters = op >= NORM_QUARTER_MAX;
   endfunction
+  function automatic logic norm_finds_maximum(logic [3:0] op);
+    norm_finds_maximum = op inside {NORM_MAX, NORM_QUARTER_MAX};
+  endfunction
+  function automatic logic norm_adds_exponentials(logic [3:0] op);
+    norm_adds_exponentials = op inside {NORM_EXPSUM, NORM_QUARTER_EXPSUM, NORM_QUARTER_EXPSUM_ODD};
+  endfunction
   function automatic logic norm_has_results(logic [3:0] op);
     norm_has_results = op inside {NORM_SOFTMAX, NORM_NORMALISE, NORM_MAP_NORMALISE, NORM_QUARTER_SOFTMAX};
   endfunction
