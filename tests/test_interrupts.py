@@ -26,6 +26,17 @@ last = Last()
 del last
 time.sleep(9)
 """,
+    "while an extension module is initialised": """
+class ExtensionFileLoader:  # importlib's has this name
+    def exec_module(self):
+        ctrl_c()
+        time.sleep(0.01)
+try:
+    ExtensionFileLoader().exec_module()
+except KeyboardInterrupt:
+    os.abort()  # as C++ does
+time.sleep(9)
+""",
     "again while leaving": """
 try:
     ctrl_c()

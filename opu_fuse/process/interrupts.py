@@ -2,8 +2,9 @@
 SIGTERM with the same word and 143.
 
 KeyboardInterrupt alone does not: a library that is being imported raises an error of its own
-instead, a finaliser swallows it, and where the interpreter cleans up it kills the process. So the
-signal is also recorded, sent again where it was swallowed, and ignored when all is done.
+instead, an extension module that is being initialised crashes, a finaliser swallows it, and where
+the interpreter cleans up it kills the process. So the signal is also recorded, sent again where it
+was swallowed or came too early, and ignored when all is done.
 """
 
 import os
@@ -13,7 +14,6 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _RESEND_SECONDS = 0.02
@@ -72,18 +72,32 @@ def was_interrupted() -> bool:
     return bool(_received)
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _initialises_extension(frame):
+        _resend(number)
+        return
     _received.append(number)
     raise KeyboardInterrupt
 
 
+def _initialises_extension(frame: FrameType | None) -> bool:
+    """Whether an extension module is being initialised, whose C++ takes an exception for fatal."""
+    while frame is not None:
+        if frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _resend(number: int) -> None:
+    again = threading.Timer(_RESEND_SECONDS, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
+
+
 def _resend_swallowed(unraisable: "sys.UnraisableHookArgs") -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        again = threading.Timer(
-            _RESEND_SECONDS, os.kill, (os.getpid(), (*_received, signal.SIGINT)[0])
-        )
-        again.daemon = True
-        again.start()
+        _resend((*_received, signal.SIGINT)[0])
     elif not was_interrupted():
         sys.__unraisablehook__(unraisable)
 
