@@ -240,10 +240,15 @@ class Task:
         rewriting = self.strategy in REWRITING
         return self.model.quantised_key(self.scales, rewriting=rewriting, norms=self.norms)
 
-    @property
+    @cached_property
     def norms(self) -> frozenset[str]:
-        """ONNX operators that the machine normalises with."""
-        return norms_of(self.machine.base)
+        """ONNX operators that the machine normalises with; of values that do not go together, which
+        a row will say, those of the base.
+        """
+        try:
+            return norms_of(self.machine.spec())
+        except SpecError:
+            return norms_of(self.machine.base)
 
     def points(self) -> dict[str, Setting]:
         """Key of every point. Equal content has equal keys, whatever the file is called."""

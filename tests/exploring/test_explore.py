@@ -104,6 +104,8 @@ def test_a_network_with_attention_gets_norms(tmp_path):
     onnx.save(b.model(b.encoder_layer(b.input(1, 5, 16), 2)), tmp_path / "layer.onnx")
     (found,) = run.explore([str(tmp_path / "layer.onnx")], "xc7k325t", trials=1).tried
     assert found.spec.has(ModuleKind.NORM)
+    for op in load_hw("opu-1024a").dataflow.operators:
+        assert op in load_hw(BASE).dataflow.operators
     whole, bare = WHOLE.spec(), replace(WHOLE, without=("norms",)).spec()
     assert whole is not None
     assert bare is not None

@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
 from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
+from opu_fuse.model.grouped_softmax import of_groups
 from opu_fuse.sweeping.plan import MOST_POINTS, read_plan
+from opu_fuse.sweeping.point import points
 
 PLAN = {
     "models": ["tiny_residual", "tiny_odd"],
@@ -134,3 +136,18 @@ def test_a_file_has_no_image():
     told = refused({"models": [{"model": "my/net.onnx", "image": 96}]})
     why = "image 96 is for networks of the zoo, and this is a file"
     assert told == f"my/net.onnx: {why}; leave image out"
+
+
+def test_a_model_is_prepared_for_the_lanes_of_its_point_not_of_the_base():
+    lanes = [32, 64]  # half a word a cycle, which normalises quarters of it, and a whole one
+    specs = [{"spec": "opu-1024a", "set": {"post.lanes": lanes}}]
+    halves, whole = read_plan({"models": ["yolo11n"], "specs": specs})
+    assert halves.norms - whole.norms == {of_groups(16)}
+    assert halves.model_key != whole.model_key
+
+
+def test_lanes_that_no_machine_has_are_told_by_their_row():
+    specs = [{"spec": "opu-1024a", "set": {"post.lanes": [3]}}]
+    (task,) = read_plan({"models": ["yolo11n"], "specs": specs})
+    (row,) = points(task, task.settings, b"")
+    assert "post.lanes" in row["error"]
