@@ -52,9 +52,8 @@ def main() -> int:
     options = RtlOptions(
         latency=args.latency, bytes_per_cycle=args.bytes_per_cycle, defines=tuple(args.define)
     )
-    program.run(
-        inputs, engine="rtl", rtl=options
-    )  # builds the simulator when it is not in the cache
+    small = opu_fuse.compile(zoo.build("tiny_residual"), hw)
+    small.run(engine="rtl", rtl=options)  # builds the simulator when it is not in the cache
     begin = time.perf_counter()
     rtl = program.run(inputs, engine="rtl", rtl=options, capture=True)
     seconds = time.perf_counter() - begin
