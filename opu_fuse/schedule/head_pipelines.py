@@ -85,14 +85,24 @@ def with_pipelines(
 
 
 def attentions(units: PlannedUnits, norms: PlannedUnits, order: UnitOrder) -> list[list[Head]]:
-    """The heads with each of these norms, those together that read from the same layers; without
-    those of which some are not alike, or have no product in one unit.
+    """The heads with each of these norms, those together that read from the same layers, or from
+    layers of their own that do; without those of which some are not alike, or have no product in
+    one unit.
     """
     found: dict[tuple[int, ...], list[Head | None]] = {}
+    by_group = {group: unit for unit in units for group in unit.groups}
     for norm in norms:
-        found.setdefault(tuple(sorted(order.sources(norm))), []).append(_head(units, norm, order))
+        read = {g for group in order.sources(norm) for g in _shared(group, by_group, order)}
+        found.setdefault(tuple(sorted(read)), []).append(_head(units, norm, order))
     whole = ([head for head in heads if head] for heads in found.values() if None not in heads)
     return [heads for heads in whole if _alike(heads)]
+
+
+def _shared(group: int, units: Mapping[int, PlannedUnit], order: UnitOrder) -> list[int]:
+    """What a group reads if one unit reads it, else the group."""
+    unit = units.get(group)
+    is_own = unit is not None and len({*order.readers(unit)}) == 1
+    return order.sources(unit) if unit and is_own else [group]
 
 
 def _alike(heads: Sequence[Head]) -> bool:

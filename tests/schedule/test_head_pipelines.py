@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.attention_networks import vit as vit_of
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
@@ -90,6 +91,19 @@ def test_images_of_a_batch_have_the_bits_of_each(found, machine, rng):
         together = compile_model(HEADS, machine, Options(batch=2))
     assert first_ranges(together.plan)
     assert_batch_has_single_bits(found, together, machine, rng)
+
+
+def test_heads_that_cut_their_queries_out_of_one_map_are_arranged_together(machine, monkeypatch):
+    """The last layer of a ViT reads the class token's queries only: a copy for each head."""
+    found: list[int] = []
+
+    def spy(units, attentions, _):
+        found.extend(len(heads) for heads in attentions)
+        return units
+
+    monkeypatch.setattr(co_scheduled_norms, "with_pipelines", spy)
+    compile_model(vit_of(size=32, patch=8, c=24, heads=3, depth=2), machine)
+    assert found == [3, 3]
 
 
 @pytest.fixture(scope="module")
