@@ -32,7 +32,7 @@ from opu_fuse.tiling.candidates import (
     equal_chunks,
     has_many_loads,
 )
-from opu_fuse.tiling.estimate import estimate
+from opu_fuse.tiling.estimate import estimate, kept_bytes
 from opu_fuse.tiling.kept_weights import with_kept_weights
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import MARGIN, RESOLUTION, Trials, neighbourhood, timed
@@ -57,6 +57,11 @@ neighbours, whose time it takes.
 _MOST_STEPS = 1000
 """Instructions of a layer and its neighbours that are timed for each tile. In more, waits between
 layers are a small share: dense layers of VGG-16, networks for large images on small machines.
+"""
+
+_PIECES = 4
+"""Chunks of weights that a bank holds, where the first layer of a segment begins with small
+ones.
 """
 
 _HEIGHTS = 3
@@ -119,6 +124,7 @@ def with_tiles_for_slow_memory(
     next_to_units: only of layers next to such units, where array and memory are both idle. The
     units were not known before: norms that post computes with their operands leave the next layer
     waiting for other tiles than norms by themselves.
+    The first layer of a segment has other tiles, too, since nothing runs while it is loaded.
     """
     if not hw.dram.is_slow:
         return tiling
@@ -134,13 +140,16 @@ def with_tiles_for_slow_memory(
         return (tile for tile, least in of_shape(layer.shape) if least < most)
 
     search = _Search(hw=hw, tiles=others)
+    begin = _Search(hw=hw, tiles=lambda layer: _with_kept_features(layer.shape, hw))
     for units in planned_units(tiling, hw):
         waits = _at_waits(units, hw) & _next_to_units(units) if next_to_units else ()
         spent |= timed(units, hw).spent
         for at in _retilable(units):
             if not next_to_units or at in waits:
                 search.retile(units, at)
-    return retiled(tiling, hw, search.taken)
+            if not at:
+                begin.retile(units, at)
+    return retiled(tiling, hw, search.taken | begin.taken)
 
 
 def _next_to_units(units: PlannedUnits) -> set[int]:
@@ -199,6 +208,21 @@ def _for_slow_memory(shape: Shape, hw: HwSpec) -> Iterator[tuple[Tile, float]]:
             kept = with_kept_weights(shape, tiles[-1], hw)
             if kept is not None:
                 yield kept, fit.cost.compute_cycles
+
+
+def _with_kept_features(shape: Shape, hw: HwSpec) -> Iterator[Tile]:
+    """Yield the fastest tiles of which the whole input stays while the weights change; also with
+    small chunks of weights, for which the first tile waits less.
+    """
+    found: list[tuple[float, Tile]] = []
+    for fit in _fits(shape, hw):
+        if kept := kept_bytes(shape, hw, fit.tile) / hw.dram.rate:
+            least = max(fit.cost.compute_cycles, fit.cost.dram_bytes / hw.dram.rate - kept)
+            found.append((max(fit.cost.total_cycles - kept, least), fit.tile))
+    for _, tile in nsmallest(_TIMED, found, key=lambda each: each[0]):
+        rows = hw.buffers.weight.bank_words // hw.mode_row_words(hw.array.modes[tile.mode])
+        yield tile
+        yield replace(tile, weight_rows=max(rows // _PIECES, 1))
 
 
 def _faster(hw: HwSpec) -> Iterator[float]:

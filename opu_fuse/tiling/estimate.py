@@ -183,6 +183,21 @@ def _feature_loads(shape: Shape, tile: Tile, cut: _Cut) -> int:
     return 1 if input_stationary else cut.ranges
 
 
+def kept_bytes(shape: Shape, hw: HwSpec, tile: Tile) -> int:
+    """Bytes of the estimate that are not loaded, since the feature buffer has places for all parts
+    of the input (`Places`): every range of output channels after the first finds them there.
+    """
+    if not hw.dram.is_slow or shape.im2row is not None or tile.undivided:
+        return 0
+    cut, buffer = _cut(shape, hw, tile), hw.buffers.feature
+    words = feature_words(shape, hw, *cut.pre_pool, tile.kernel, tile.images)
+    parts, each = cut.tiles * cut.chunks * cut.parts, words * tile.in_blocks
+    if parts > buffer.banks * (buffer.bank_words // each):
+        return 0
+    again = _feature_loads(shape, tile, cut) - 1
+    return again * cut.tiles * cut.parts * cut.in_blocks[1] * words * hw.word_bytes
+
+
 def _post_bytes(shape: Shape, hw: HwSpec, tile: Tile, cut: _Cut) -> int:
     """Bytes that move for post: output, residual operands and pooling halos."""
     tiles, blocks, word = cut.tiles, cut.blocks, hw.word_bytes

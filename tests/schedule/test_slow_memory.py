@@ -3,6 +3,7 @@ sum may use whole buffers of post, so that its layer's weights are loaded for fe
 """
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 from msgspec.structs import replace as with_fields
@@ -13,6 +14,7 @@ from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model, fuse_and_tile
+from opu_fuse.schedule import timed_tiles
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.sim.cycle.run import run_cycle
@@ -160,3 +162,21 @@ def test_attention_on_a_slow_memory_takes_the_cycles_that_are_predicted(channels
     predicted = sum(group.cycles for group in found.bundle.groups)
     cycles = run_cycle(found.bundle, hw).counters["cycles"]
     assert predicted == pytest.approx(cycles, rel=wrong_by)
+
+
+def test_a_first_layer_starts_with_small_parts_of_an_image_that_stays(monkeypatch):
+    """The image of a ViT exceeds a feature bank. Its parts stay in both, so small tiles
+    load neither image nor weights again, and the array waits less for the first.
+    """
+    hw = slow(load_hw("opu-1024a"), 16)
+    net = Net("patches", seed=3)
+    image = net.input("x", (1, 3, 224, 224))
+    model = net.finish(net.conv(image, "patches", out=384, kernel=16, stride=16))
+    found = compile_model(model, hw)
+    words = [prod(x.params[n] for n in ("run", "rows", "blocks")) for x in loads(found, "feature")]
+    assert sum(words) == 224 * 224 * 4 // 64
+    assert len(words) > 2
+    monkeypatch.setattr(timed_tiles, "_with_kept_features", lambda *_: ())
+    before = compile_model(model, hw)
+    cycles = [run_cycle(x.bundle, hw).counters["cycles"] for x in (found, before)]
+    assert cycles[0] < 0.98 * cycles[1]
