@@ -83,12 +83,14 @@ class HeadSlot(NamedTuple, Generic[Layer]):
 
     tiles: the scores of a step, the product of an earlier one, transposed values of a later one;
     next: those of the slot after it, whose weights are loaded before its post;
-    queries: scores of later steps, whose queries are loaded before its post.
+    queries: scores of later steps, whose queries are loaded before its post;
+    pending: of the slot with the last scores, the layers with products in later slots.
     """
 
     tiles: Sequence[HeadTile[Layer]]
     next: Sequence[HeadTile[Layer]]
     queries: Sequence[HeadTile[Layer]]
+    pending: Sequence[Layer]
 
     @property
     def features(self) -> Sequence[HeadTile[Layer]]:
@@ -188,7 +190,9 @@ def head_slots(
     placed = [_placed(slot) for slot in slots]
     scored = [slot[0] for slot in placed[: len(steps)]]
     for at, (slot, after) in enumerate(zip_longest(placed, placed[1:], fillvalue=())):
-        yield HeadSlot(slot, after, scored[at + 1 : at + 1 + regions.ahead])
+        follow = [each.layer for later in placed[at + 1 :] for each in later]
+        pending = (*dict.fromkeys(follow),) if at == len(steps) - 1 else ()
+        yield HeadSlot(slot, after, scored[at + 1 : at + 1 + regions.ahead], pending)
 
 
 def _placed(slot: Sequence[HeadTile[Layer]]) -> Sequence[HeadTile[Layer]]:

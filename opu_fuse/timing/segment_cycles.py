@@ -86,6 +86,8 @@ class Trials:
         successor = units[count].layers[0]
         weights = next(successor.weight_chunks, None)
         prefetched = weights and (weights.offset, weights.words), successor.tile.undivided
+        if units[count - 1].heads:  # its input, too
+            prefetched = *prefetched, successor.tile, units[count].resident
         key = prefetched, *[(unit.resident, *map(id, unit.layers)) for unit in units[:count]]
         if key not in self._known:
             self._known[key] = sink, schedule = self._fork(units, count - 1)

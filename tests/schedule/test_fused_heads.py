@@ -1,6 +1,7 @@
 """The probabilities of an attention stay on chip between their softmax and the product."""
 
 from dataclasses import replace as replace_fields
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from tests.hw.norm_machine import norm_machine, split_norm_machine
 from tests.networks import attention_blocks as blocks
 from tests.schedule.forced_heads import forced_heads
 from tests.schedule.planned import heads
+from tests.schedule.test_fused_stacks import slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -191,6 +193,23 @@ def test_fused_heads_of_vit_tiny_save_a_fiftieth_behind_a_slow_memory(monkeypatc
     monkeypatch.setattr(head_pipelines, "_fused", lambda *_: None)
     before = compile_model(model, hw)
     assert cycles < 0.98 * run_cycle(before.bundle, hw).counters["cycles"]
+
+
+def test_the_next_layers_input_is_loaded_before_the_last_probabilities_are_written(rng):
+    """They share a write port. The last head's block is not computed yet, the others are."""
+    hw = slow(load_hw("opu-1024a"), 16)
+    found = compile_model(blocks.encoder_layer(197, 192, 3), hw)
+    units = [unit for units in planned_units(found.plan, hw) for unit in units]
+    ((heads, reader),) = [(a, b) for a, b in pairwise(units) if a.heads]
+    programs = [x for x in found.plan.segments if isinstance(x, MachineProgram)]
+    order = [x for p in programs for x in zip(p.groups, p.instructions, strict=True)]
+    own = [i for i, (group, _) in enumerate(order) if group in heads.groups]
+    written = max(i for i in own if order[i][1].post and order[i][1].post.get("keep"))
+    loads = [i for i, (g, x) in enumerate(order) if g in reader.groups and x.opcode == "feature"]
+    assert sum(i < written for i in loads) == 2
+    assert sum(written < i < max(own) for i in loads) == 0
+    assert len(loads) > 2
+    assert_exact(found, hw, rng, (None, 1))
 
 
 def test_a_machine_that_cannot_keep_maps_fuses_no_heads(machine):
