@@ -145,13 +145,23 @@ module opu_residual_lanes
       residual_t total_q;
       assign b = rdata_i[8*(RESIDUAL_LANES*32'(item_q[1].beat)+l)+:8];
 
-      // Of a maximum: which operand is selected, as soon as both are registered.
-      logic signed [7:0] first_a_q, late_a_q, late_b;
+      // Of a maximum: which operand is selected, as soon as b is registered. Pairs of bits are compared before: the
+      // result resets the registers of a whole lane.
+      logic signed [7:0] first_a_q;
+      logic [3:0] above_q, equal_q;  // pairs of b, compared with those of a
+      logic [7:0] a_biased, b_biased;  // in the order of unsigned numbers
       logic b_larger;
-      assign b_larger = late_b > late_a_q;
+      assign b_biased = b ^ 8'h80;
+      assign a_biased = first_a_q ^ 8'h80;
+      always_comb begin
+        b_larger = 1'b0;
+        for (int unsigned k = 0; k < 4; k++) b_larger = above_q[k] || (equal_q[k] && b_larger);
+      end
       always_ff @(posedge clk_i) begin
-        late_a_q <= first_a_q;
-        if (!rst_ni) late_a_q <= '0;  // a register with a reset is none of a slow shift register
+        for (int unsigned k = 0; k < 4; k++) begin
+          above_q[k] <= b_biased[2*k+:2] > a_biased[2*k+:2];
+          equal_q[k] <= b[2*k+:2] == first_a_q[2*k+:2];
+        end
       end
 
       if (!HAS_PRODUCT) begin : g_sum
@@ -160,7 +170,6 @@ module opu_residual_lanes
         logic signed [24:0] scaled_a, scaled_b, scaled_a_q, scaled_b_q;
         residual_t other_q, waiting_q;
         logic b_stays;  // when b is scaled
-        assign late_b = b_q;
         if (IN_TABLES) begin : g_tables
           logic [2:0] b_larger_q;
           assign b_stays = b_larger_q[2];
@@ -215,7 +224,6 @@ module opu_residual_lanes
         logic b_larger_q, no_a_q, no_b_q;  // the latter when they are scaled
         logic negates_b;
         assign negates_b = MULT_BITS == 0 && b_factor_q[16];
-        assign late_b = b_q[0][7:0];
         if (MULT_BITS > 0) begin : g_soft
           opu_multiply_soft #(
               .X_BITS      (9),
