@@ -135,6 +135,8 @@ POST_SETUP_CYCLES = 4
 POST_LOAD_CYCLES = 3
 """From the start of a post instruction to its first iteration, plus a cycle per parameter word."""
 
+READ_REGISTER_CYCLES = 1
+"""Cycles from a beat at the port to fetch or load."""
 LOAD_SETUP_CYCLES = 1
 """From the start of a load instruction to that of its addresses."""
 

@@ -79,14 +79,14 @@ class Reads:
             self.open and self.open[0][2] <= self.now and self.rng.random() < self.valid
         )
         dut.r_valid_i.value = int(self.sent)
+        if hasattr(dut, "r_end_i"):  # a port of load alone
+            dut.r_end_i.value = int(self.sent and self.open[0][1] == 1)
         if self.sent:
-            offset, left, _ = self.open[0]
+            offset, *_ = self.open[0]
             size = self.rules.bus_bytes
             beat = self.data[offset : offset + size].tobytes()
             dut.r_data_i.value = int.from_bytes(beat, "little")
             dut.r_error_i.value = int(offset in self.bad)
-            if hasattr(dut, "r_last_i"):  # a port of load alone
-                dut.r_last_i.value = int(left == 1)
 
     def observe(self, dut):
         """Take the handshakes of this cycle."""

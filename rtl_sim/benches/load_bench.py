@@ -39,7 +39,7 @@ IDLE = {
     "r_valid_i": 0,
     "r_data_i": 0,
     "r_error_i": 0,
-    "r_last_i": 0,
+    "r_end_i": 0,
     "image_rdata_i": 0,
 }
 

@@ -88,6 +88,7 @@ module opu_halt_proof
       .ar_addr_i     (addr),
       .ar_beats_i    (beats),
       .r_valid_o     (),
+      .r_end_o       (),
       .bus_ar_valid_o(bus_valid),
       .bus_ar_ready_i(ar_ready_i),
       .bus_ar_id_o   (),

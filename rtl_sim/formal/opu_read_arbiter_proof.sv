@@ -1,5 +1,5 @@
 // opu_read_arbiter keeps AXI's handshake: a read address is held until it is taken, is the one that its reader gave,
-// each is offered once; never more than OUTSTANDING bursts are open; data go to who asked. quiet_o says exactly that
+// each is offered once; never more than OUTSTANDING bursts are open; data go to who asked, a cycle later. quiet_o says exactly that
 // nothing is held or open, so the bus is quiet as soon as the readers ask for nothing and the memory has answered. Its
 // reset, which is an abort's as well, may come at any time: it takes back the address that waits and forgets what is
 // open. While nothing is, the memory may say what it likes (it answers the run that was aborted): nobody gets it, and
@@ -23,6 +23,7 @@ module opu_read_arbiter_proof #(
 
   logic quiet, bus_valid, bus_id;
   logic [1:0] ready, r_valid;
+  logic r_end;
   logic [ADDRESS_BITS-1:0] bus_addr;
   logic [7:0] bus_len;
   logic [ADDRESS_BITS-1:0] addr [2];
@@ -42,6 +43,7 @@ module opu_read_arbiter_proof #(
       .ar_addr_i     (addr),
       .ar_beats_i    (beats),
       .r_valid_o     (r_valid),
+      .r_end_o       (r_end),
       .bus_ar_valid_o(bus_valid),
       .bus_ar_ready_i,
       .bus_ar_id_o   (bus_id),
@@ -71,7 +73,13 @@ module opu_read_arbiter_proof #(
   end
 
   logic [ADDRESS_BITS+8:0] shown_q;
-  always_ff @(posedge clk_i) shown_q <= shown;
+  logic [1:0] answered_q;
+  logic ended_q;
+  always_ff @(posedge clk_i) begin
+    shown_q <= shown;
+    answered_q <= (rst_ni && bus_r_valid_i && !quiet) ? 2'b01 << bus_r_id_i : 2'b00;
+    ended_q <= rst_ni && bus_r_valid_i && bus_r_last_i && bus_r_id_i && !quiet;
+  end
 
   always_comb begin
     assume (begun_q || !rst_ni);
@@ -83,7 +91,7 @@ module opu_read_arbiter_proof #(
       if (waits_q) assert (shown == shown_q);
       assert (open_q + 32'(bus_valid) <= OUTSTANDING);
       assert (quiet == (open_q == 0 && !bus_valid));
-      assert (r_valid == ((bus_r_valid_i && !quiet) ? 2'b01 << bus_r_id_i : 2'b00));
+      assert (r_valid == answered_q && r_end == ended_q);
       if (reset_q) assert (quiet && !bus_valid);
       assert (32'(dut.open_q) == open_q + 32'(bus_valid));
       assert (dut.some_q == (dut.open_q != '0) && dut.room_q == (32'(dut.open_q) != OUTSTANDING));

@@ -13,7 +13,7 @@ from opu_fuse.sim.cycle.instruction_costs import steps_of
 from opu_fuse.units.base import Stage
 from tests.sim.cycle_programs import CONV, COPY, LATENCY, LOAD, POST, STORE, TINY, timeline
 
-FIRST_WORD = 8 + LATENCY  # start, address measured and out, data back, word taken out, decoded
+FIRST_WORD = 9 + LATENCY  # start, address measured and out, data back, word taken out, decoded
 CHECK = 4  # hash_lo, hash_hi, their comparison, check
 LOAD_WORDS = 4  # run, rows, blocks, C-type
 
@@ -21,7 +21,7 @@ LOAD_WORDS = 4  # run, rows, blocks, C-type
 def test_a_load_takes_its_address_the_latency_and_a_cycle_a_beat():
     found = timeline(LOAD)
     start = FIRST_WORD + CHECK + LOAD_WORDS
-    assert found.spans["load"] == [(start, start + 4 + LATENCY + 16)]
+    assert found.spans["load"] == [(start, start + 5 + LATENCY + 16)]
     assert found.cycles == found.spans["load"][0][1] + 4
 
 
@@ -34,7 +34,7 @@ def test_half_the_bandwidth_doubles_the_beats_but_what_was_saved():
 def test_the_latency_of_the_memory_is_paid_once_by_loads_that_follow_each_other(latency):
     found = timeline(f"{LOAD}\n{LOAD} dram=0x400\n{LOAD} dram=0x800", latency=latency)
     first, second, third = found.spans["load"]
-    assert first[1] - first[0] == 4 + latency + 16
+    assert first[1] - first[0] == 5 + latency + 16
     assert (second[1] - first[1], third[1] - second[1]) == (16, 16)
 
 
@@ -124,8 +124,8 @@ def test_only_so_many_bursts_are_open():
     four, eight = (
         timeline(rows, replace(TINY, dram=replace(TINY.dram, outstanding=n))) for n in (4, 8)
     )
-    assert eight.lasts("load") == 4 + LATENCY + 8
-    assert four.lasts("load") == (4 + LATENCY + 1) + (1 + LATENCY + 4)
+    assert eight.lasts("load") == 5 + LATENCY + 8
+    assert four.lasts("load") == (5 + LATENCY + 1) + (2 + LATENCY + 4)
 
 
 def test_loads_and_stores_share_the_bandwidth():

@@ -16,6 +16,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.unit_rates import (
     OPEN_INSTRUCTIONS,
     OPEN_UNITS,
+    READ_REGISTER_CYCLES,
     STORE_SETUP_CYCLES,
 )
 from opu_fuse.sim.cycle.burst_queue import INSIDE, BurstQueue, Loads
@@ -195,6 +196,7 @@ class CycleMachine:
         if tag != _BEAT:
             self._open_reads -= 1
             self._read_slot = max(self._read_slot, end)
+        end += READ_REGISTER_CYCLES
         if tag in (_BEAT, _LAST_BEAT):
             self._settle(*self.fetch.arrive(end))
         elif tag != INSIDE:

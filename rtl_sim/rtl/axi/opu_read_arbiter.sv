@@ -3,11 +3,12 @@
 //   reader 0 --ar--> +----------+     +----------+
 //                    | priority | --> | register | --ar--> bus
 //   reader 1 --ar--> +----------+     +----------+
-//   readers <----------- r, routed by id ------------------ bus
+//   readers <-- register <----- r, routed by id ----------- bus
 //
 // ar side: valid/ready. A burst is accepted in a cycle with valid and ready of its reader, then held in the register
 //          until the bus accepts it: latency 1, one burst per cycle. At most OUTSTANDING bursts are open.
-// r side:  always ready, forwarded in the same cycle.
+// r side:  always ready. r_valid_o and r_end_o, the last beat of a burst, are registers: the paths through the readers
+//          begin here and not in the interconnect. Latency 1; data and response are delayed outside.
 // quiet_o: nothing is held or open (after an error the readers request nothing more).
 // Reset:   that of the engines. After an abort it drops the held address and forgets the open bursts. Beats that arrive
 //          while nothing is open belong to an aborted run and reach no reader.
@@ -26,6 +27,7 @@ module opu_read_arbiter #(
     input  logic [ADDRESS_BITS-1:0] ar_addr_i [2],
     input  logic [8:0]              ar_beats_i [2],
     output logic [1:0]              r_valid_o,
+    output logic                    r_end_o,         // of reader 1
 
     output logic                    bus_ar_valid_o,
     input  logic                    bus_ar_ready_i,
@@ -52,7 +54,11 @@ module opu_read_arbiter #(
   assign take = (ar_valid_i & ar_ready_o) != '0;
   assign expected = bus_r_valid_i && some_q;
   assign finish = expected && bus_r_last_i;
-  assign r_valid_o = expected ? {bus_r_id_i, !bus_r_id_i} : 2'b00;
+
+  always_ff @(posedge clk_i) begin
+    r_valid_o <= (rst_ni && expected) ? {bus_r_id_i, !bus_r_id_i} : 2'b00;
+    r_end_o <= rst_ni && finish && bus_r_id_i;
+  end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin

@@ -8,7 +8,7 @@
 //
 // start_*: valid/ready with opcode, program index and parameters, which are latched. start_ready_o depends on op_i.
 //          Addresses are prefetched: those of an instruction precede its data and the data of earlier ones, up to
-//          IN_FLIGHT instructions and OUTSTANDING bursts. An im2row starts when all earlier loads are done, and no load
+//          IN_FLIGHT instructions and 2 * OUTSTANDING bursts. An im2row starts when all earlier loads are done, and no load
 //          starts before it is done.
 // done_*:  one handshake per instruction, in order; valid from the cycle in which its last word is written.
 // fault_*: level until reset: zero count, misaligned address, a buffer that the machine does not have or wrong lanes; an access
@@ -53,7 +53,7 @@ module opu_load
     input  logic                     r_valid_i,
     input  logic [BUS_BYTES*8-1:0]   r_data_i,
     input  logic                     r_error_i,
-    input  logic                     r_last_i,
+    input  logic                     r_end_i,      // the last beat of a burst
 
     output logic                     feature_we_o,
     output logic                     weight_we_o,
@@ -170,7 +170,7 @@ module opu_load
 
   opu_queue #(
       .WIDTH(1 + PC_BITS),
-      .DEPTH(OUTSTANDING)
+      .DEPTH(2 * OUTSTANDING)                        // the bus may take an address before the end of a burst is seen
   ) u_open (
       .clk_i,
       .rst_ni,
@@ -178,7 +178,7 @@ module opu_load
       .push_ready_o(open_ready),
       .push_data_i ({burst_last, burst_pc}),
       .pop_valid_o (open_valid),
-      .pop_ready_i (r_valid_i && r_last_i),
+      .pop_ready_i (r_end_i),
       .pop_data_o  ({open_last, open_pc})
   );
 
@@ -196,7 +196,7 @@ module opu_load
       .pop_data_o  ({word_op, word_dst, zero_low, zero_high})
   );
 
-  assign finish = r_valid_i && r_last_i && open_last;
+  assign finish = r_end_i && open_last;
 
   // Beats are collected to words, words are counted from the first one of the instruction on.
   logic beat_last, begins_q;  // begins_q: the next word is the first one of its instruction
@@ -368,6 +368,7 @@ module opu_load
   assign unused_open = open_valid;
 
   `OPU_ASSERT(DataIsExpected, r_valid_i |-> open_valid && word_valid)
+  `OPU_ASSERT(EndIsABeat, r_end_i |-> r_valid_i)
   `OPU_ASSERT(OneKindAtATime, im2row_busy |-> !word_valid && !open_valid)
   `OPU_ASSERT(WordsAreWhole, finish |-> beat_last)
 

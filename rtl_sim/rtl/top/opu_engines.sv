@@ -46,7 +46,7 @@ module opu_engines
     input  logic                    r_valid_i,
     input  logic [BUS_BYTES*8-1:0]  r_data_i,
     input  logic                    r_error_i,
-    input  logic                    r_last_i,
+    input  logic                    r_end_i,
 
     output logic                    write_quiet_o,
     output logic                    aw_valid_o,
@@ -136,7 +136,7 @@ module opu_engines
       .r_valid_i,
       .r_data_i,
       .r_error_i,
-      .r_last_i,
+      .r_end_i,
       .feature_we_o (feature_we),
       .weight_we_o  (weight_we),
       .param_we_o   (param_we),

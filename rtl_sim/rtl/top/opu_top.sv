@@ -152,6 +152,8 @@ module opu_top
 
   logic fetch_done, read_quiet, write_quiet, multiplies;
   logic [1:0] ar_valid, ar_ready, r_valid;           // of fetch, of load
+  logic r_end, r_error_q;
+  logic [BUS_BYTES*8-1:0] r_data_q;
   pc_t fetch_pc;
 
   opu_control #(
@@ -214,6 +216,11 @@ module opu_top
   logic [8:0] ar_beats [2];
   logic bus_ar_valid;
 
+  always_ff @(posedge clk_i) begin                   // next to r_valid
+    r_error_q <= m_axi_rresp[1];
+    r_data_q <= m_axi_rdata;
+  end
+
   opu_read_arbiter #(
       .ADDRESS_BITS(ADDRESS_BITS),
       .OUTSTANDING (OUTSTANDING)
@@ -226,6 +233,7 @@ module opu_top
       .ar_addr_i     (ar_addr),
       .ar_beats_i    (ar_beats),
       .r_valid_o     (r_valid),
+      .r_end_o       (r_end),
       .bus_ar_valid_o(bus_ar_valid),
       .bus_ar_ready_i(m_axi_arready),
       .bus_ar_id_o   (m_axi_arid),
@@ -279,8 +287,8 @@ module opu_top
       .ar_addr_o    (ar_addr[0]),
       .ar_beats_o   (ar_beats[0]),
       .r_valid_i    (r_valid[0]),
-      .r_data_i     (m_axi_rdata),
-      .r_error_i    (m_axi_rresp[1])
+      .r_data_i     (r_data_q),
+      .r_error_i    (r_error_q)
   );
   assign fault_pc[ENGINE_FETCH] = fetch_pc;
   assign idle[ENGINE_FETCH] = !run || fetch_done;
@@ -369,9 +377,9 @@ module opu_top
       .ar_addr_o    (ar_addr[1]),
       .ar_beats_o   (ar_beats[1]),
       .r_valid_i    (r_valid[1]),
-      .r_data_i     (m_axi_rdata),
-      .r_error_i    (m_axi_rresp[1]),
-      .r_last_i     (m_axi_rlast),
+      .r_data_i     (r_data_q),
+      .r_error_i    (r_error_q),
+      .r_end_i      (r_end),
       .write_quiet_o(write_quiet),
       .aw_valid_o   (aw_valid),
       .aw_ready_i   (m_axi_awready),
