@@ -82,6 +82,12 @@ CONCERN = {
         CASCADES + "test_each_cascade_is_told_with_its_own_figures",
     ],
     "opu_fuse/tile_schedule/traversal.py": [
+        "tests/schedule/test_fused_heads.py",
+        COMPANIONS + "test_tiles_of_the_one_are_spread_evenly_between_those_of_the_other",
+        CASCADES + "test_constants_of_a_cascade_are_loaded_once",
+        *NETWORKS,
+    ],
+    "opu_fuse/tile_schedule/layer_schedule.py": [
         "tests/schedule/test_tile_schedule.py",
         *LAYERS,
         "tests/schedule/test_prefetch.py",
@@ -90,8 +96,6 @@ CONCERN = {
         PLAN + "test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_holds",
         PLAN + "test_constants_of_a_layer_are_loaded_once_for_all_its_tiles",
         *NETWORKS,
-        COMPANIONS + "test_tiles_of_the_one_are_spread_evenly_between_those_of_the_other",
-        CASCADES + "test_constants_of_a_cascade_are_loaded_once",
     ],
     "opu_fuse/schedule/store_registers.py": [
         "tests/schedule/test_single_layer.py",
