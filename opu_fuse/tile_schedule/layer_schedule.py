@@ -61,7 +61,8 @@ class LayerSchedule(Generic[Layer, Read]):
         self._whole_buffers: tuple[str, ...] = ()
         self._banks, self._constants = map_banks(hw), ConstantLoads(hw, sink)
         self._before: tuple[TiledLayer, LayerTile] | None = None  # the previous tile
-        self._ahead: set[FeatureLoad] = set()  # loads of the next layer that were scheduled before
+        # Of a map that is being loaded to its bank before its layer: the loads so far.
+        self._ahead: dict[Hashable, list[FeatureLoad]] = {}
 
     def fork(self, sink: TileSink[Layer, Read]) -> Self:
         """A copy that goes its own way, with a sink of its own."""
@@ -71,7 +72,8 @@ class LayerSchedule(Generic[Layer, Read]):
 
     def detach(self, sink: TileSink[Layer, Read]) -> None:
         """Copy all that changes, after a shallow copy of the whole."""
-        self._sink, self._ahead = sink, self._ahead.copy()
+        self._sink = sink
+        self._ahead = {key: loads.copy() for key, loads in self._ahead.items()}
         self._banks = {space: banks.fork() for space, banks in self._banks.items()}
         self._constants = self._constants.fork(sink)
 
@@ -97,7 +99,7 @@ class LayerSchedule(Generic[Layer, Read]):
         if resident is not None and self._loads_rows(layer, banks):
             first, rest = first_part(layer, tiles[0])
             self._load_rows(layer, *first)
-            self._ahead.clear()
+            self._ahead.pop(layer.held, None)
         for left, tile in zip(range(len(tiles), 0, -1), tiles, strict=True):
             psum = self._accumulate(layer, tile)
             if rest is not None:  # now: post will need the write port of the buffer
@@ -122,7 +124,7 @@ class LayerSchedule(Generic[Layer, Read]):
         """Whether the input of a layer with a resident result is loaded to its place in a bank that
         holds the whole map.
         """
-        is_in_bank = banks.find(layer.held) is not None and not self._ahead
+        is_in_bank = banks.find(layer.held) is not None and layer.held not in self._ahead
         return not is_in_bank and count_parts(layer, banks.banks) == banks.banks
 
     def _divide_as(self, layer: TiledLayer) -> None:
@@ -222,8 +224,9 @@ class LayerSchedule(Generic[Layer, Read]):
     def _load_rows(self, layer: Layer, rows: Span, words: Span) -> None:
         """Load words of some rows of a layer's input to their address in the whole map."""
         bank, _ = self._banks[Space.FEATURE].take(layer.held)
+        done = self._ahead.get(layer.held, ())
         for part in loads_of_rows(layer, bank, rows, words):
-            if part not in self._ahead:
+            if part not in done:
                 self._load(layer, part)
 
     def _post(

@@ -190,11 +190,12 @@ class TileSchedule(LayerSchedule[Layer, Read]):
         tiles = ((layer, tile) for layer in pending for tile in layer.tiles)
         late = min(late_blocks(each, successor, part)[0] for each in tiles)
         bank, _ = banks.take(successor.held)
+        done = self._ahead.setdefault(successor.held, [])
         for load in loads_of_rows(successor, bank, rows, words):
             most -= load.blocks[1] * rows[1] * words[1] * self._word / self._hw.dram.rate
-            if most >= 0 and sum(load.blocks) <= late and load not in self._ahead:
+            if most >= 0 and sum(load.blocks) <= late and load not in done:
                 self._load(successor, load)
-                self._ahead.add(load)
+                done.append(load)
 
     def _load_queries(self, slot: HeadSlot[Layer]) -> None:
         for layer, tile, *_ in slot.features:

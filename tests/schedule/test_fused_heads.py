@@ -212,6 +212,14 @@ def test_the_next_layers_input_is_loaded_before_the_last_probabilities_are_writt
     assert_exact(found, hw, rng, (None, 1))
 
 
+def test_the_input_of_the_next_layer_waits_for_an_only_head(machine, rng):
+    """None of its blocks is complete while the head runs, and its bank is taken nevertheless."""
+    with forced_heads():
+        found = compile_model(blocks.encoder_layer(24, 8, 1), machine)
+    assert fused(found, machine)[1] == 1
+    assert_exact(found, machine, rng, (None, 1))
+
+
 def test_a_machine_that_cannot_keep_maps_fuses_no_heads(machine):
     hw = norm_machine()
     hw = replace_fields(hw, post=replace_fields(hw.post, keep=False))
