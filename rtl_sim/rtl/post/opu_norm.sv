@@ -172,7 +172,7 @@ module opu_norm
     end
 
     // Rounded shift to u, 25 bits: six bits more than the shift says. The lowest bit is the half; `rest`: bits below it
-    // were set; `over`: bits above matter, then u is a limit.
+    // were set; `over`: bits above matter, or u is the upper limit: then it is a limit.
     logic signed [49:0] wide;
     logic signed [40:0] coarse_q, coarse;
     logic signed [28:0] middle_q, middle;
@@ -197,9 +197,9 @@ module opu_norm
       over_q[1] <= over_q[0] || coarse[40:28] != {13{coarse[40]}};
       fine_q <= middle[25:0];
       rest_q[2] <= rest_q[1] || (middle_q[2:0] & ~(3'h7 << by_1)) != '0;
-      over_q[2] <= over_q[1] || middle[28:25] != {4{middle[28]}};
+      over_q[2] <= over_q[1] || middle[28:25] != {4{middle[28]}} || middle[25:1] == 25'h0ffffff;  // and is not rounded up
       if (over_q[2]) u_q <= negative_q ? 25'h1000000 : 25'h0ffffff;
-      else u_q <= fine_q[25:1] + 25'(fine_q[0] && (fine_q[1] || rest_q[2]) && fine_q[25:1] != 25'h0ffffff);
+      else u_q <= fine_q[25:1] + 25'(fine_q[0] && (fine_q[1] || rest_q[2]));
     end
     always_ff @(posedge clk_i) {negative_q, sign_q} <= {sign_q, wide[49]};
 
