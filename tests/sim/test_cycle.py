@@ -125,7 +125,7 @@ def test_only_so_many_bursts_are_open():
         timeline(rows, replace(TINY, dram=replace(TINY.dram, outstanding=n))) for n in (4, 8)
     )
     assert eight.lasts("load") == 5 + LATENCY + 8
-    assert four.lasts("load") == (5 + LATENCY + 1) + (2 + LATENCY + 4)
+    assert four.lasts("load") == (5 + LATENCY + 1) + (1 + LATENCY + 4)
 
 
 def test_loads_and_stores_share_the_bandwidth():
