@@ -172,13 +172,15 @@ module opu_norm
     end
 
     // Rounded shift to u, 25 bits: six bits more than the shift says. The lowest bit is the half; `rest`: bits below it
-    // were set; `over`: bits above matter, or u is the upper limit: then it is a limit.
+    // were set; `over`: bits above matter, or u is the upper limit, which is not rounded up: then it is a limit. `ones`:
+    // the bits that all limits have in common, whatever the last step is.
     logic signed [49:0] wide;
     logic signed [40:0] coarse_q, coarse;
     logic signed [28:0] middle_q, middle;
     logic signed [25:0] fine_q;
     logic [2:0] rest_q, over_q;   // after each step
     logic signed [24:0] u_q;
+    logic ones_q;
     logic negative_q;  // of item 12
     logic [1:0] sign_q;
     logic [1:0] by_16, by_4, by_1;
@@ -197,7 +199,8 @@ module opu_norm
       over_q[1] <= over_q[0] || coarse[40:28] != {13{coarse[40]}};
       fine_q <= middle[25:0];
       rest_q[2] <= rest_q[1] || (middle_q[2:0] & ~(3'h7 << by_1)) != '0;
-      over_q[2] <= over_q[1] || middle[28:25] != {4{middle[28]}} || middle[25:1] == 25'h0ffffff;  // and is not rounded up
+      ones_q <= &coarse[24:4];
+      over_q[2] <= over_q[1] || middle[28:25] != {4{middle[28]}} || (ones_q && middle[25:22] == 4'b0111 && middle[3:1] == '1);
       if (over_q[2]) u_q <= negative_q ? 25'h1000000 : 25'h0ffffff;
       else u_q <= fine_q[25:1] + 25'(fine_q[0] && (fine_q[1] || rest_q[2]));
     end
