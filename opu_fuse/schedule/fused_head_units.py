@@ -39,6 +39,8 @@ def fused_heads(
     if not all(len(layer.ranges) == len(layer.ranges[0].features) == 1 for layer in layers):
         return None
     pairs = [*zip(layers[::2], layers[1::2], strict=True)]
+    if any(len(norm.tiles) != len(product.tiles) for norm, product in pairs):
+        return None
     largest = max(pairs, key=lambda pair: sum(psum_words(x, x.tiles[0]) for x in pair))
     fixed = tuple([(layer.shape, layer.tile) for layer in largest])
     for layer in (unit.layers[0] for unit in turned):

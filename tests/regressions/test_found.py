@@ -54,6 +54,7 @@ FOUND: dict[str, Runs | Refused] = {
     "glu_split_sigmoid_mul": Runs(),
     "gmax_40x40": Runs(machines=(*MACHINES, "opu-tiny", "opu-classic")),
     "gmax_56x56": Runs(machines=(*MACHINES, "opu-tiny", "opu-classic")),
+    "heads_whose_products_have_more_tiles": Runs(machines=("opu-1024a",)),
     "input_is_also_output": Runs(),
     "loop_constant_trip_count": Runs(),
     "mean_over_channels": Runs(),
