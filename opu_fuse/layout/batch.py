@@ -33,6 +33,7 @@ def batched(shape: Shape, images: int) -> Shape:
         out_rows=images * shape.out_rows,
         window=window,
         pool=None if shape.pool is None else pool,
+        pools_with_halo=False,  # no window overlaps two images, nor two rows
     )
 
 

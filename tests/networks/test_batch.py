@@ -189,6 +189,17 @@ def test_images_are_one_map_where_no_window_sees_two(shape, stride):
         assert start // shape.in_rows == (stop - 1) // shape.in_rows == image
 
 
+def test_images_in_one_map_pass_no_pooling_halo_on():
+    pool = Window(kernel=(2, 2))  # of two rows, all of an image: of a batch, one row is one image
+    rows_and_cols = {"rows": 2, "out_rows": 1, "out_cols": 1}
+    shape = _shape(window=Window(kernel=(1, 1)), pool=pool, pools_with_halo=True, **rows_and_cols)
+    assert shape.halo_rows == 1
+    found = batched(shape, 3)
+    assert (found.out_rows, found.pool_window.strides[0]) == (3, 2)
+    assert not found.stores_halo(1)
+    assert not found.reads_halo(1)
+
+
 def test_a_tile_is_part_of_an_image_or_several_whole_ones():
     shape = batched(_shape(rows=6, window=_SAME), 4)
     assert [images_of(shape, rows) for rows in (1, 5, 6, 12, 24)] == [1, 1, 1, 2, 4]

@@ -38,6 +38,12 @@ CASES = {
         "b, c = Split<axis=1>(ad, parts)  bq = QuantizeLinear(b, r, far)"
         "  bd = DequantizeLinear(bq, r, far)  d = Add(bd, c)" + ROUNDED.format(of="d"),
     ),
+    "a sum of one operand, then a view": (
+        "float[1,4,8,3] y",
+        "b = Sum(xd)  c = Reshape(b, other)  cq = QuantizeLinear(c, r, far)"
+        "  cd = DequantizeLinear(cq, r, far)  d = MaxPool<kernel_shape=[2,2]>(cd)"
+        + ROUNDED.format(of="d"),
+    ),
     "concat": ("float[1,8,6,6] y", "b = Concat<axis=1>(ad, xd)" + ROUNDED.format(of="b")),
 }
 

@@ -16,14 +16,16 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     filter_axis,
+    insert_before,
     is_standard,
     operand,
     quant_of,
     real_constant,
     sole_reader,
+    static_shape,
 )
 from opu_fuse.frontend.qdq import per_row
-from opu_fuse.model.operator_sets import COMPUTES, KEEPS_NUMBERS, MONOTONE
+from opu_fuse.model.operator_sets import COMPUTES, KEEPS_NUMBERS, MONOTONE, PERMUTES, UNMOVED
 from opu_fuse.quant import META_KEY, QuantParams, finer_by
 
 _INT32_MAX = 2**31 - 1
@@ -31,6 +33,7 @@ _INT32_MAX = 2**31 - 1
 
 def propagate_qparams(model: ir.Model) -> None:
     """Annotate values: first from results to operands, then from operands to results."""
+    _requantise_before_moves(model.graph)
     for node in reversed(model.graph):
         if is_standard(node, *MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
             values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
@@ -43,6 +46,24 @@ def propagate_qparams(model: ir.Model) -> None:
         for result in results if quant is not None else ():  # not the indices of a MaxPool
             if quant_of(result) is None:
                 result.meta[META_KEY] = quant
+
+
+def _requantise_before_moves(graph: ir.Graph) -> None:
+    """Insert a Clip where a view or Transpose has another quantisation than its operand.
+
+    `insert_requantise.py` leaves none. One arises where the operator that should round, say a Sum
+    of one operand, was an identity and is gone.
+    """
+    for node in list(graph):
+        if not is_standard(node, *UNMOVED, *PERMUTES) or (value := node.inputs[0]) is None:
+            continue
+        quant = quant_of(node.outputs[0])
+        if quant is None or quant_of(value) in {None, quant}:
+            continue
+        name = f"{node.outputs[0].name}/anew"
+        clip = insert_before(node, "Clip", [value], name=name, shape=static_shape(value) or ())
+        clip.meta[META_KEY] = quant
+        node.replace_input_with(0, clip)
 
 
 def _common_quant(node: ir.Node) -> QuantParams | None:
