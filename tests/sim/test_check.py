@@ -222,6 +222,13 @@ BOUNDS = {
         ),
         EXACT.why,
     ),
+    "a scale for each filter of a turned group": (
+        (
+            "k = DequantizeLinear<axis=1>(wq, halves, zs)"
+            f"  f = ConvTranspose<group=2>(d, k, steps)  t = {Q}"
+        ),
+        EXACT.why,
+    ),
     "one that does not fit the weight's": (
         (
             "c = QuantizeLinear(x, halves, zs)  e = DequantizeLinear(c, halves, zs)"
@@ -254,6 +261,7 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
          float fine_s = {{0.015625}}, float[2] halves = {{0.5,0.25}}, int8[2] zs = {{0,0}},
          float[2] last = {{1,0.3}}, float[2] dead = {{0.5,0}}, int8[4,1,1,1] deep = {{1,2,3,4}},
          float[4] quarters = {{0.25,0.25,0.5,0.5}}, int8[4] zzzz = {{0,0,0,0}},
+         float[4] steps = {{0.125,0.0625,0.125,0.0625}},
          float[4] on4 = {{0.125,1,0.25,1}}, int8[3,2,1,1] three = {{1,2,3,4,5,6}},
          float[3] thirds = {{0.5,0.5,0.5}}, int8[3] zzz = {{0,0,0}}, float[3] on3 = {{0,1,2}},
          int64[2] rows_cols = {{2,3}}>

@@ -295,8 +295,11 @@ class _Graph:
         rows, unit = filters
         if bias.size % unit.size or not np.all(unit > 0):
             return None
-        if unit.size > 1:  # a scale for each channel of what a depthwise layer reads
-            unit = np.repeat(unit, bias.size // unit.size)
+        times = bias.size // unit.size
+        if sums.op_type == "ConvTranspose" and rows is not None and len(rows) == unit.size:
+            unit = np.tile(unit, times)  # a scale for each filter of a group
+        elif unit.size > 1:  # a scale for each channel of what a depthwise layer reads
+            unit = np.repeat(unit, times)
         steps = bias.reshape(-1).astype(np.float64) / unit
         if rows is not None and len(rows) == len(steps) and is_power_of_two(unit):
             bits = finer_by(rows, steps)
