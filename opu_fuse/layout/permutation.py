@@ -58,8 +58,8 @@ class Permutation(Struct, frozen=True, kw_only=True):
     """Where the pixels of a map go.
 
     rows, cols: digits of row and column; the last ones of `cols` are `strided`; strided: the digit
-    over which the copy path iterates outermost: it reads columns with a stride, so that neighbours
-    of the result are stored one after the other.
+    over which post iterates outermost: it reads columns with a stride, so that neighbours of the
+    result are stored one after the other.
     before, after: rows and columns by which the map, and the result, are rolled back.
     result_cols: columns of a result that is rolled.
     """

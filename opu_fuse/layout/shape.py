@@ -246,8 +246,10 @@ class Shape(Struct, frozen=True, kw_only=True):
         return not (self.phased or self.im2row or any(side.broadcast for side in self.sides))
 
     @property
-    def copies(self) -> int:
-        """Instructions in which the copy path reads a tile's columns."""
+    def column_parts(self) -> int:
+        """Instructions in which post reads a tile's columns, each those of one digit
+        (`Permutation.strided`).
+        """
         strided = None if self.permute is None else self.permute.strided
         return 1 if strided is None else strided.size
 

@@ -275,7 +275,12 @@ def _upsample(draft: Draft, node: Node) -> None:
 def _permute(draft: Draft, node: Node) -> None:
     alone = draft.anchor is None and not draft.stages and draft.window == POINT
     draft.stored = draft.pre_pool if alone else feature_shape(draft.dfg[draft.value].shape)
-    draft.permute = permuted(node, draft.stored[2], alone=alone)
+    windows = draft.pool is not None or draft.transposed is not None
+    # The array computes several pixels of so few channels at a time, which post reads together.
+    narrow = draft.anchor is not None and 2 * draft.pre_pool[0] <= draft.hw.word_channels
+    alike = all(item.side is None for item in draft.stages)
+    pixelwise = alike and not windows and not narrow
+    draft.permute = permuted(node, draft.stored[2], alone=alone, pixelwise=pixelwise)
 
 
 def _with_map(draft: Draft, node: Node) -> None:

@@ -12,14 +12,14 @@ from opu_fuse.layout.permutation import (
 )
 
 _MOST_STRIDED = 16
-"""Instructions in which the copy path reads the columns of a tile."""
+"""Instructions in which post reads the columns of a tile."""
 
 
-def permuted(node: Node, cols: int, *, alone: bool) -> Permutation:
+def permuted(node: Node, cols: int, *, alone: bool, pixelwise: bool) -> Permutation:
     """Where the stores of a pass put the pixels of a map with so many columns.
 
-    alone: nothing else is in the pass, so that it may read columns with a stride; the array and
-    post do not. Raises DoesNotFit.
+    alone: nothing else is in the pass. pixelwise: post computes each pixel by itself, so that it
+    may read columns with a stride. Raises DoesNotFit.
     """
     found = permutation(node.attrs["extents"], node.attrs["order"], cols)
     if found is not None and "before" in node.attrs:
@@ -30,13 +30,15 @@ def permuted(node: Node, cols: int, *, alone: bool) -> Permutation:
             f"it views rows of {cols} pixels as axes that do not end with a row",
             "leave the operator on the host",
         )
+    if pixelwise:
+        found = with_strided_reads(found, _MOST_STRIDED)
     if not alone and found.step > MOST_STEP:
         raise DoesNotFit(
             node.name,
             f"neighbouring pixels would be stored {found.step} words from each other",
             "let it run by itself",
         )
-    return with_strided_reads(found, _MOST_STRIDED) if alone else found
+    return found
 
 
 def same_map(dfg: Dfg, node: Node, operand: int) -> None:

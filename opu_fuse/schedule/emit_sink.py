@@ -255,17 +255,11 @@ class EmitSink(TileSink[PlannedLayer, Read]):
         return Read(bases, registers, pixels // source.images)
 
     def copy(self, layer: PlannedLayer, out: OutputRange, psum: int, read: Read) -> None:
-        """`compute.copy` of each image, one for each column of a strided read."""
+        """`compute.copy` of each image."""
         common = {**read.registers, **UNUSED_KERNEL, "ic_steps": out.blocks, "pre": 0}
-        parts = layer.shape.copies
-        pixels = read.pixels // parts
         for number, base in enumerate(read.bases):
-            for part in range(parts):
-                own = {"feature": base, "psum": psum + number * read.pixels + part * pixels}
-                if parts > 1:
-                    own |= {"stride_x": parts, "out_cols": common["out_cols"] // parts}
-                    own |= {"origin_x": common["origin_x"] + part}
-                self.append(layer.layer.group, Engine.COMPUTE, "copy", common | own)
+            own = {"feature": base, "psum": psum + number * read.pixels}
+            self.append(layer.layer.group, Engine.COMPUTE, "copy", common | own)
 
     def compute(self, layer: PlannedLayer, step: ComputeStep, read: Read) -> None:
         """`compute.conv` or `compute.depthwise` of each image, or of the step's."""
@@ -339,6 +333,7 @@ class EmitSink(TileSink[PlannedLayer, Read]):
                     "psum": common["psum"] + above * common["psum_row_pitch"],
                     "out": step.output + y * words + part.x,
                     **target,
+                    **_in_parts(part, step),
                     "out_rows": count,
                     "out_cols": part.cols,
                 }
@@ -436,6 +431,13 @@ def _of_cols(placement: Placement, cols: int) -> Placement:
     if placement.layout.cols == cols:
         return placement
     return replace(placement, layout=placement.layout.of_cols(cols))
+
+
+def _in_parts(part: TilePart, step: PostStep) -> dict[str, int]:
+    """Registers of a part whose columns have others between: its results follow each other."""
+    if part.step == 1:
+        return {}
+    return {"out": step.output + part.x * part.rows * part.cols, "out_row_pitch": part.cols}
 
 
 def _statistics(

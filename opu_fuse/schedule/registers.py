@@ -67,7 +67,7 @@ def sub_rectangle(
         "origin_y": pre_pool.row_origin + y * pool.strides[0],
         "origin_x": pre_pool.col_origin + x * pool.strides[1],
         "stride_y": pool.strides[0],
-        "stride_x": pool.strides[1],
+        "stride_x": pool.strides[1] * part.step,
         "win_rows": pool.kernel[0],
         "win_cols": pool.kernel[1],
     }
@@ -101,7 +101,7 @@ class TilePart(Struct, frozen=True, kw_only=True):
 
     image: image of the tile;
     y, rows: first row in that image, and rows;
-    x, cols: first column, and columns;
+    x, cols, step: first column, columns, and from one to the next;
     average: registers of its divisor;
     from_halo: its first row includes the pooling halo of the tile above.
     """
@@ -111,6 +111,7 @@ class TilePart(Struct, frozen=True, kw_only=True):
     rows: int
     x: int = 0
     cols: int
+    step: int = 1
     average: Mapping[str, int] = field(default_factory=dict)
     from_halo: bool = False
 
@@ -127,6 +128,10 @@ def tile_parts(layer: Layer, rect: Rect) -> Iterator[TilePart]:
         yield TilePart(rows=1, cols=cols, from_halo=True)
         if rows > 1:
             yield TilePart(y=1, rows=rows - 1, cols=cols)
+        return
+    if (parts := shape.column_parts) > 1:
+        for x in range(parts):
+            yield TilePart(rows=rows, x=x, cols=cols // parts, step=parts)
         return
     images = images_of(shape, rows) if shape.pool else 1
     for image in range(images):

@@ -159,8 +159,6 @@ def _can_continue(shape: Shape) -> bool:
 
 def _alike(first: Shape, second: Shape) -> bool:
     """Whether two passes differ only in what follows the partial sums of a pixel."""
-    if second.copies > 1:
-        return False
     names = (
         "passes",
         "param_words",

@@ -231,7 +231,7 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
     if shape.permute is not None:
         own = shape.permute.cuts()
         row_cuts = sorted({*row_cuts, *own[0]}, reverse=True)
-        col_cuts = sorted({*own[1], *(col_cuts if shape.copies == 1 else ())}, reverse=True)
+        col_cuts = sorted({*own[1], *(col_cuts if shape.column_parts == 1 else ())}, reverse=True)
     image_cuts = _cuts(shape.images) if shape.tiles_hold_images else []
     several = [(images, shape.out_rows) for images in image_cuts if images > 1]
     for images, rows in [*several, *((1, rows) for rows in row_cuts)]:
@@ -340,10 +340,10 @@ def overflow(
     final, pre_pool: its final and pre-pool rows and columns. stacked: in a fused stack, where
     several post instructions may compute a norm, each with statistics of its own.
     """
-    buffers = hw.buffers
+    buffers, several = hw.buffers, stacked or shape.column_parts > 1
     pixels, stored = shape.words(*pre_pool), shape.stored_words(*final)
     # All passes of a norm read the second operands of all blocks. Results may be a few at a time.
-    at_once = blocks if shape.passes and (shape.sides or stacked) else 1
+    at_once = blocks if shape.passes and (shape.sides or several) else 1
     demands = [
         ("psum", pixels * blocks, buffers.psum.bank_words),
         ("output", stored * at_once, buffers.output.bank_words),

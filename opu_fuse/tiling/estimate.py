@@ -287,13 +287,15 @@ def _post_of_tile(shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> int:
     count = tile.images * _post_cycles(shape, hw, tile)
     if not shape.passes:
         return blocks * count
+    count //= shape.column_parts
     words = max(shape.param_words, PARAM_WORDS)
     period = post_block_cycles(iterations=count, words=words, hold=hold_cycles(hw))
     ends = words + POST_LOAD_CYCLES + post_drain_cycles(hw, (Stage.NORM,))
     stored = shape.stored_words(tile.images * tile.rows, tile.cols)
     results = ceil_div(blocks, max(hw.buffers.output.bank_words // stored, 1))
-    instructions = shape.passes + results
-    others = (1 + shape.passes) * blocks - instructions
+    parts = shape.column_parts
+    instructions = (shape.passes + results) * parts
+    others = (1 + shape.passes) * blocks * parts - instructions
     return others * period + instructions * max(ends + count, period)
 
 

@@ -19,5 +19,7 @@ def iteration_cycles(shape: Shape, rect: Rect, pieces: Sequence[int], hw: HwSpec
     if shape.reads_halo(rect.row):
         first = [halo_load_cycles(shape, hw, cols)]
         counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
-    window = shape.pool_window.kernel[0]
+    window, parts = shape.pool_window.kernel[0], shape.column_parts
+    if parts > 1:
+        cols, counts = cols // parts, counts * parts
     return first + [post_cycles(shape, hw, count, cols, window) for count in counts]

@@ -239,12 +239,12 @@ class TimeSink(Forking):
         size = pre_pool.rows // images, ceil_div(pre_pool.cols, px) * px
         return Read(source.bank, ready, images, size)
 
-    def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:
+    def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:  # noqa: ARG002  as every sink
         """Copy one pixel of a channel block per cycle."""
         bank, ready, images, size = read
         start = ISSUE + max(self._compute_ready, ready, self._psums.reusable[psum])
         self._swept = max(start, self._swept) + images * out.blocks * prod(size)
-        self._compute_ready = self._swept - prod(size) // layer.shape.copies
+        self._compute_ready = self._swept - prod(size)
         self._features.reusable[bank] = self._swept + self._drain
 
     def compute(self, layer: TiledLayer, step: ComputeStep, read: Read) -> None:

@@ -37,6 +37,12 @@ BACK = {
 """From d to e, as a was."""
 
 
+NORMALISED = """
+  d1 = Transpose<perm=[0,2,3,1]>(b) d2 = LayerNormalization(d1, gain)
+  d3 = Transpose<perm=[0,3,1,2]>(d2) d4 = Conv(d3, w1) d = Add(d4, b)"""
+"""A residual block of tokens, from b to d."""
+
+
 def roll(source: str, result: str, *axes: int) -> str:
     """A roll by two along axes of a map with channels first: two parts, exchanged."""
     text = ""
@@ -97,5 +103,6 @@ def network(
             "pu": np.array([1, h * w, n, c]),
             "pv": np.array([c * i, j, h, w]),
             "fi": np.array([1, c, rows, cols]),
+            "gain": rng.normal(size=c),
         },
     )

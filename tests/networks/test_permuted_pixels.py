@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import opu_fuse
+from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.sim.compare.runs import check
+from opu_fuse.sim.compare.tensor_sources import tensor_sources
+from opu_fuse.sim.compare.writer import writer
 from opu_fuse.sim.cycle.run import run_cycle
 from tests.hw.norm_machine import norm_machine
 from tests.networks.attention_blocks import with_constants
@@ -18,6 +21,7 @@ CASES = {
     **{name: network(name, 12, (2, 3), (3, 2)) for name in SPELLINGS},
     "one window across": network("windows", 5, (3, 1), (2, 5)),
     "several blocks": network("windows", 70, (2, 2), (4, 4)),
+    "wide patches": network("patches", 70, (2, 3), (3, 2)),
     "turned": network("patches", 17, (5, 3), (1, 4)),
     "after a function": network(
         "patches", 9, (5, 3), (2, 2), before="c0 = Conv(x, w0) a = Relu(c0)"
@@ -67,6 +71,19 @@ def test_stores_permute_without_a_pass_of_their_own_where_neighbours_remain_near
     assert groups(opu_fuse.compile(CASES["windows"], "opu-1024a"))[:2] == [["conv", "permute"]] * 2
     patches = groups(opu_fuse.compile(CASES["patches"], "opu-1024a"))
     assert patches[:3] == [["conv"], ["permute"], ["conv", "permute"]]
+    wide = groups(opu_fuse.compile(CASES["wide patches"], "opu-1024a"))
+    assert wide[:2] == [["conv", "permute"]] * 2, "post reads every other column"
+
+
+def test_each_column_was_written_by_the_instruction_that_reads_it():
+    """Post computes the even columns of an image in one instruction, the odd ones in the next."""
+    function = "c0 = Conv(x, w0) a = HardSwish(c0)"
+    program = opu_fuse.compile(network("patches", 70, (5, 3), (2, 2), before=function), "opu-1024a")
+    inside = next(s for s in tensor_sources(program.bundle) if s.name == "c0")
+    words = decode(program.bundle.words)
+    for col in range(6):
+        number = writer(program.bundle, inside, (1, 70, 10, 6), (0, 3, 4, col))
+        assert (words[number].post["origin_x"], words[number].post["stride_x"]) == (col % 2, 2)
 
 
 def test_rolls_are_part_of_the_permutations_next_to_them():

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule import two_results
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
@@ -92,6 +93,21 @@ def test_a_norm_of_a_sum_in_whole_buffers_of_post_has_them_too(rtl):
     model = stream("sum for a norm", "layer_norm", 40)
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert any(part.tile.whole_post for (part, *_) in compiled.plan.layers.values())
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+def test_a_norm_of_patches_that_are_stored_in_another_order_has_them_too(rtl, monkeypatch):
+    """Post reads every other column of the sums, for the patches and for their norm."""
+    monkeypatch.setattr(two_results, "fastest", lambda now, others, *_: next(iter(others), now))
+    patches = permuted_pixels.network(
+        "patches", 17, (4, 4), (2, 2), between=permuted_pixels.NORMALISED
+    )
+    hw = norm_machine()
+    compiled = compile_model(patches, hw, Options(reuse_memory=False))
+    (first, second) = (compiled.plan.layers[group][0].shape for group in (0, 1))
+    assert compiled.plan.two_results == {0: 1}
+    assert first.column_parts == second.column_parts == 2
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 

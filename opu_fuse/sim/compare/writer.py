@@ -65,7 +65,8 @@ def _writer(
             rows, cols, row, col = p["in_rows"], p["in_cols"], tile_row, tile_col
         else:
             rows, cols, row, col = p["out_rows"], p["out_cols"], out_row, out_col
-        if 0 <= at[1] - row < rows and 0 <= at[2] - col < cols * px:
+        across, between = divmod(at[2] - col, 1 if windowed else p["stride_x"])
+        if 0 <= at[1] - row < rows and 0 <= across < cols * px and not between:
             result = number
     return result
 
