@@ -2,6 +2,9 @@
 own, and where input and output are stored.
 """
 
+from functools import partial
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
@@ -61,15 +64,25 @@ def sequences(draft: Draft) -> int:
     return draft.sequences
 
 
-def storages_of(
-    dfg: Dfg, layout: DataLayout, layer: Pass, hw: HwSpec
-) -> tuple[Storage, Storage, Storage | None]:
-    """Storage in DRAM of the input of a pass, of its output, and of the map that the array reads as
-    weights, if any.
+class Storages(NamedTuple):
+    """Storage in DRAM of the maps of a pass: its source, its output, the map that the array reads
+    as weights, the residuals, and the gate.
     """
-    writes = layout.storage(dfg, hw, layer.output)
-    second = None if layer.second is None else layout.storage(dfg, hw, layer.second)
-    if layer.shape.unit:
-        return unit_storage(layer.shape.in_channels, layer.shape.in_cols, hw), writes, second
-    reads = layout.storage(dfg, hw, layer.source)
-    return replace(reads, layout=reads.layout.of_cols(layer.shape.in_cols)), writes, second
+
+    reads: Storage
+    writes: Storage
+    reads_second: Storage | None
+    reads_residuals: tuple[Storage, ...]
+    reads_gate: Storage | None
+
+
+def storages_of(dfg: Dfg, layout: DataLayout, layer: Pass, hw: HwSpec) -> Storages:
+    """Storage of the maps of a pass."""
+    shape, of = layer.shape, partial(layout.storage, dfg, hw)
+    if shape.unit:
+        reads = unit_storage(shape.in_channels, shape.in_cols, hw)
+    else:
+        reads = of(layer.source)
+        reads = replace(reads, layout=reads.layout.of_cols(shape.in_cols))
+    second, gate = (None if node is None else of(node) for node in (layer.second, layer.gate))
+    return Storages(reads, of(layer.output), second, tuple(map(of, layer.residuals)), gate)

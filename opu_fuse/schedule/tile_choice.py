@@ -190,10 +190,11 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, images: int) -> Tiling | tu
         parts = []
         for whole in lowered[index]:
             part = stored_layer(whole, layout, hw)
-            source, writes, second = storages_of(dfg, layout, part, hw)
-            source = im2row_storage(source, part.shape)
+            stored = storages_of(dfg, layout, part, hw)
+            stored = stored._replace(reads=im2row_storage(stored.reads, part.shape))
             alike = alike_rows([dfg[node] for node in part.residuals], part.shape)
-            maps = Maps(source, writes, reads[writes.alias_root], second, alike)
+            readers = reads[stored.writes.alias_root]
+            maps = Maps(**stored._asdict(), readers=readers, alike=alike)
             try:
                 chosen = _tile_of(part.name, part.shape, hw)
             except DoesNotFit as error:

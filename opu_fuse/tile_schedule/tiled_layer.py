@@ -32,7 +32,8 @@ class Maps(NamedTuple):
     """The storage of a layer's input and output.
 
     readers: reads of the allocation that holds the output (`residency.count_reads`);
-    reads_second: storage of the map that the array reads as weights, if any;
+    reads_second, reads_residuals, reads_gate: storage of the map that the array reads as weights,
+    of the residuals, and of the gate, if any;
     alike: rows of the second operand that are equal (`layout/alike_rows.py`).
     """
 
@@ -40,6 +41,8 @@ class Maps(NamedTuple):
     writes: Storage
     readers: int
     reads_second: Storage | None = None
+    reads_residuals: tuple[Storage, ...] = ()
+    reads_gate: Storage | None = None
     alike: tuple[int, ...] = ()
 
 
@@ -56,7 +59,8 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
 
     tile, ranges: its tile size and output ranges;
     cols_per_iteration: kernel columns per column iteration of compute (`tiling/tile.py`);
-    reads, writes, reads_second: storage of source, output, and the map that is weights, if any;
+    reads, writes, reads_second, reads_residuals, reads_gate: storage of source, output, the map
+    that is weights, second operands, and gate (those that it has);
     readers: reads of the allocation that holds the output (`residency.count_reads`);
     phase: the rows and columns of its output that it computes;
     images: (first, count) of the batch's images; None: all.
@@ -78,12 +82,14 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     looks_up: Hashable = None
     functions: tuple[bytes, ...] = ()
     reads_second: Storage | None = None
+    reads_residuals: tuple[Storage, ...] = ()
+    reads_gate: Storage | None = None
     alike: tuple[int, ...] = ()
 
     @property
     def maps(self) -> Maps:
         """The storage of its inputs and output."""
-        return Maps(self.reads, self.writes, self.readers, self.reads_second, self.alike)
+        return Maps._make([getattr(self, name) for name in Maps._fields])
 
     @property
     def held(self) -> Hashable:

@@ -21,8 +21,9 @@ RESOLUTION = 0.0025
 """Error bound of the timing against the cycle engine: a gain must exceed this share of the cycles
 of the units that differ and of their neighbours.
 """
-_STORAGES = ("reads", "writes", "reads_second")
-_MAPS = ("source", "output", "gate", "second", "residuals", "looks_up", "functions", *_STORAGES)
+_STORAGES = ("reads", "writes", "reads_second", "reads_gate")
+_VALUES = ("source", "output", "gate", "second", "residuals", "looks_up", "functions")
+_MAPS = (*_VALUES, *_STORAGES, "reads_residuals")
 _SIZES = tuple(name for name in TiledLayer.__struct_fields__ if name not in _MAPS)
 
 Known = dict[Hashable, float]
@@ -166,6 +167,7 @@ def _up_to_names(units: Units) -> Hashable:
         maps = (of.source, of.output, of.gate, of.second, of.looks_up, *of.residuals, of.functions)
         sizes = tuple([getattr(of, name) for name in _SIZES])
         stored = [storage(getattr(of, name)) for name in _STORAGES]
+        stored += map(storage, of.reads_residuals)
         return (*map(number, maps), *stored, sizes)
 
     def stack(of: FusedStack | None) -> Hashable:

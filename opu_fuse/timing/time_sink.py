@@ -81,7 +81,6 @@ class TimeSink(Forking):
         # Load and post share the write port of the feature buffer.
         self._resident_written = self._features_ready = 0.0
         self._stored, self._resident = Progress(), Progress()
-        self._storage: dict[int, Storage] = {}  # of stored outputs, by DFG index
         # (output, first block, blocks) -> cycle at which the pooling halo is in DRAM
         self._halos: dict[tuple[int, int, int], float] = defaultdict(float)
         self._sweeps: dict[object, tuple[int, int, int, int]] = {}
@@ -103,7 +102,7 @@ class TimeSink(Forking):
         self._name_buffers()
         self.memory, self.spent = self.memory.fork(), self.spent.copy()
         self._stored, self._resident = self._stored.fork(), self._resident.fork()
-        self._storage, self._halos = self._storage.copy(), self._halos.copy()
+        self._halos = self._halos.copy()
         self._sweeps, self._iterations = self._sweeps.copy(), self._iterations.copy()
 
     def stack(self, stack: FusedStack) -> None:
@@ -193,8 +192,8 @@ class TimeSink(Forking):
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
         """Transfer the gate after its store."""
-        assert layer.gate is not None, "it has a gate"
-        self._fill(Space.PRE, words, self._since(layer.gate, blocks, sum(images)))
+        assert layer.reads_gate is not None, "it has a gate"
+        self._fill(Space.PRE, words, self._since(layer.reads_gate, blocks, sum(images)))
 
     def _fill(self, space: Space, words: Span, after: float) -> None:
         """Transfer into a scratchpad, not before `after`."""
@@ -207,10 +206,10 @@ class TimeSink(Forking):
         (row, rows, _, cols), pre_pool, shape = step.rect, step.pre_pool, layer.shape
         final, ready = shape.stored_words(rows, cols), 0.0
         added = shape.side_words(shape.words(pre_pool.rows, pre_pool.cols), final)
-        for count, node, side in zip(added, layer.residuals, shape.sides, strict=True):
+        for count, reads, side in zip(added, layer.reads_residuals, shape.sides, strict=True):
             size = step.blocks[1] * count * self._word
             words = shape.stored_words(row + rows, shape.side_cols(side))
-            after = self._since(node, step.blocks, words)
+            after = self._since(reads, step.blocks, words)
             ready = max(ready, self._load(self._operands, step.residual, size, after))
         self._operands.ready[step.residual] = ready
 
@@ -220,11 +219,9 @@ class TimeSink(Forking):
         size = step.blocks[1] * layer.shape.stored_words(1, step.rect.cols) * self._word
         self._load(self._operands, step.halo, size, self._halos[layer.output, *step.blocks])
 
-    def _since(self, value: int, blocks: Span, words: int) -> float:
-        """Cycle at which the first words of channel blocks of a value are in DRAM."""
-        storage = self._storage.get(value)
-        root, first = (value, 0) if storage is None else (storage.alias_root, storage.block)
-        return self._stored.since(root, (first + blocks[0], blocks[1]), words)
+    def _since(self, reads: Storage, blocks: Span, words: int) -> float:
+        """Cycle at which the first words of channel blocks of a map are in DRAM."""
+        return self._stored.since(reads.alias_root, (reads.block + blocks[0], blocks[1]), words)
 
     def read(self, layer: TiledLayer, source: FeatureSource) -> Read:
         """Return when the input of the following compute steps is ready."""
@@ -363,7 +360,7 @@ class TimeSink(Forking):
             words = rect.rows * ceil_div(rect.cols, shape.stored_px)
             self._store(step.output, step.blocks[1] * words * prod(shape.upsample))
         self.end = max(self.end, self._outputs.reusable[step.output] + self._latency)
-        storage = self._storage[layer.output] = layer.writes
+        storage = layer.writes
         blocks = storage.block + step.blocks[0], step.blocks[1]
         words = layer.words_until(rect)
         if layer.writes.layout.is_row and shape.permute is None:

@@ -102,20 +102,20 @@ class Plans:
     ) -> tuple[TiledLayer, ...]:
         """The tiled layers of a group: one per phase of its sub-pixel decomposition."""
         dfg, hw = self._context.dfg, self._context.hw
-        reads, writes, second = storages_of(dfg, layout, geometry, hw)
+        stored = storages_of(dfg, layout, geometry, hw)
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
-            shape = fastest_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
+            shape = fastest_shape(
+                phase_shape, hw, stored.reads.layout.slot, stored.writes.layout.slot
+            )
             tile, _ = choose_tile("", shape, hw, co_scheduled=co_scheduled)
             layer = TiledLayer(
                 **replace(geometry, shape=shape).fields,
                 tile=tile,
                 ranges=output_ranges(shape, tile, hw),
                 cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
-                reads=im2row_storage(reads, shape),
-                writes=writes,
-                readers=read[writes.alias_root],
-                reads_second=second,
+                **stored._replace(reads=im2row_storage(stored.reads, shape))._asdict(),
+                readers=read[stored.writes.alias_root],
                 phase=phase,
             )
             layers.append(layer)
