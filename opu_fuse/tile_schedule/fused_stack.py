@@ -333,6 +333,7 @@ def _pace(sized: Sized, hw: HwSpec) -> Pace:
     if _tables_overflow(sized, hw):
         tables = hw.buffers.table.words // TABLE_WORDS if hw.buffers.table else 0
         constants = [{**words, Space.TABLE: 0} for words in constants]
+    stores, adds = _moved_by_slots(sized, hw) if hw.dram.is_slow else ((), ())
     return Pace(
         array=tuple(cycles / n for cycles, n in zip(_array(sized), tile_counts, strict=True)),
         post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, tile_counts, strict=True)),
@@ -340,7 +341,23 @@ def _pace(sized: Sized, hw: HwSpec) -> Pace:
         load=strip / rate + hw.dram.latency + im2row_cycles,
         tables=tables,
         table=_bytes({Space.TABLE: TABLE_WORDS}, hw) / rate,
+        stores=stores,
+        adds=adds,
+        latency=hw.dram.latency,
     )
+
+
+def _moved_by_slots(sized: Sized, hw: HwSpec) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Cycles to store the results of a slot, and to load its second operands, of each layer; empty
+    where no layer of the stack loads any: then stores and loads do not wait for each other.
+    """
+    stores: list[float] = []
+    adds: list[float] = []
+    for layer, stored in zip(sized.layers, sized.stored, strict=True):
+        slot = layer.writes.layout.words * hw.word_bytes / hw.dram.rate / len(layer.tiles)
+        stores.append(slot * stored)
+        adds.append(slot * sum(not side.broadcast for side in layer.shape.sides))
+    return (tuple(stores), tuple(adds)) if any(adds) else ((), ())
 
 
 def _strip_load(sized: Sized, hw: HwSpec) -> tuple[int, int]:

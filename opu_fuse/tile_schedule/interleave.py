@@ -27,6 +27,9 @@ BEAM, KEPT = 5, 4096
 the measured networks take as many cycles.
 """
 
+BEAM_OF_SLOW, KEPT_OF_SLOW = 20, 16384
+"""The same behind a slow memory, where stores and loads of the slots count, too."""
+
 _Ends = tuple[float, "_Ends"] | None
 """Cycles at which the slots of a layer are complete, the latest first."""
 _Tables = tuple[tuple[Hashable, float], ...]
@@ -44,7 +47,8 @@ class _Partial(Struct, frozen=True, gc=False):
     array, post: of the last tile;
     banks: when the partial sums of the last two tiles, each in a bank of its own, are reusable;
     port: when the write port of the feature buffer is reusable, which loads and post share;
-    loaded: when the last load ends, since loads are in order;
+    loaded, stored: when the last load, and store, ends, since each are in order;
+    stores: cycles at which the results of a line's slots can be loaded again;
     tables: those on chip, if not all of the stack fit;
     order: the slots.
     """
@@ -58,6 +62,8 @@ class _Partial(Struct, frozen=True, gc=False):
     banks: tuple[float, float] = (0.0, 0.0)
     port: float = 0.0
     loaded: float = 0.0
+    stored: float = 0.0
+    stores: tuple[_Ends, ...] = ()
     tables: _Tables = ()
     order: _Numbers = None
 
@@ -97,7 +103,8 @@ class Order(Struct):
         `limit` cycles. That is known early: no slot makes the least cycles of an order fewer.
         """
         kept, slots = [self._nothing()], sum(len(line.post) for line in self.lines)
-        width = max(min(BEAM, KEPT // slots), 2)
+        most, in_all = (BEAM_OF_SLOW, KEPT_OF_SLOW) if self.pace.adds else (BEAM, KEPT)
+        width = max(min(most, in_all // slots), 2)
         for _ in range(slots):
             found: dict[tuple[tuple[int, ...], int], _Step] = {}
             for partial in kept:
@@ -118,6 +125,7 @@ class Order(Struct):
         return _Partial(
             done=(0,) * len(lines),
             ends=(None,) * len(lines),
+            stores=(None,) * len(lines),
             array_left=sum(line.array * len(line.post) for line in lines),
             post_left=sum(sum(line.post) for line in lines),
         )
@@ -151,7 +159,8 @@ class Order(Struct):
         line, done = self.lines[number], partial.done
         at, after, tables = done[number], line.post[done[number]], partial.tables
         if not number:
-            start = max(port, array, loaded) if self.pace.tables else max(port, array)
+            in_order = self.pace.tables or self.pace.adds
+            start = max(port, array, loaded) if in_order else max(port, array)
             port = loaded = start + self.pace.load + EXCHANGE
         else:
             before = line.before
@@ -161,6 +170,9 @@ class Order(Struct):
                 ready = max(ready, loaded)
             array = max(array, ready, partial.banks[0]) + line.array
             start = max(array + EXCHANGE, post, port if line.after else 0.0)
+            if line.adds:
+                loaded = max(loaded, self._in_memory(partial, line.operands[at])) + line.adds
+                start = max(start, loaded + self.pace.latency)
             if line.table is not None:
                 loaded, tables = self._with_table(line.table, loaded, tables)
                 start = max(start, tables[-1][1])
@@ -176,6 +188,11 @@ class Order(Struct):
             number,
             *(array, post, port, loaded, tables),
         )
+
+    def _in_memory(self, partial: _Partial, slots: Sequence[tuple[int, int]]) -> float:
+        """Cycle from which the results of slots can be loaded."""
+        stores, done = partial.stores, partial.done
+        return max((_end(stores[n], done[n] - count) for n, count in slots), default=0.0)
 
     def _with_table(self, table: Hashable, loaded: float, tables: _Tables) -> tuple[float, _Tables]:
         """When the last load ends, and the tables on chip, if one of them is used. It is the last
@@ -195,6 +212,10 @@ class Order(Struct):
         partial, number, post = step.before, step.number, step.post
         at, line = partial.done[number], self.lines[number]
         end = post + HANDOVER if number else step.port
+        stored, stores = partial.stored, partial.stores
+        if line.stores:
+            stored = max(stored, post) + line.stores
+            stores = _replaced(stores, number, (stored + self.pace.latency, stores[number]))
         return _Partial(
             _replaced(partial.done, number, at + 1),
             _replaced(partial.ends, number, (end, partial.ends[number])),
@@ -205,6 +226,8 @@ class Order(Struct):
             (partial.banks[1], post + EXCHANGE) if number else partial.banks,
             step.port,
             step.loaded,
+            stored,
+            stores,
             step.tables,
             (number, partial.order),
         )

@@ -34,6 +34,9 @@ class Pace(Struct, frozen=True, kw_only=True):
     constants: to load those of each layer, before its first slot;
     tables, table: how many fit, and cycles to load one, if not all of the stack fit; else 0, and
         the constants hold them.
+    stores, adds: behind a slow memory, cycles to store the results of a slot of each layer, and to
+        load its second operands; else empty;
+    latency: from the last byte stored until it can be loaded, and of a load.
     """
 
     array: tuple[float, ...]
@@ -42,6 +45,9 @@ class Pace(Struct, frozen=True, kw_only=True):
     load: float
     tables: int = 0
     table: float = 0.0
+    stores: tuple[float, ...] = ()
+    adds: tuple[float, ...] = ()
+    latency: float = 0.0
 
 
 class Line(Struct):
@@ -53,7 +59,9 @@ class Line(Struct):
     sides: per slot, all other (line, slots) that it needs, as for its residual operands;
     array: cycles of the array for a slot;
     post: cycles of post for each slot;
-    table: what its slots look up, if it has to be loaded again.
+    table: what its slots look up, if it has to be loaded again;
+    stores, adds: as of Pace; 0 where nothing is stored or loaded, or the memory is fast;
+    operands: per slot that loads second operands, (line, slots of it) that store them.
     """
 
     needs: list[int]
@@ -66,6 +74,9 @@ class Line(Struct):
     other_needs: list[tuple[int, list[int]]] = field(default_factory=list)
     other_frees: list[tuple[int, list[int]]] = field(default_factory=list)
     table: Hashable = None
+    stores: float = 0.0
+    adds: float = 0.0
+    operands: list[list[tuple[int, int]]] = field(default_factory=list)
 
     def slot(self, layer: int, at: int) -> TimeSlot:
         """A slot; layers are numbered from 0, lines from 1."""
@@ -146,6 +157,9 @@ class SlotLines(Struct):
             before=before,
             other_needs=others,
             table=layer.functions if self.pace.tables and shape.tables else None,
+            stores=self.pace.stores[number] if self.pace.stores else 0.0,
+            adds=self.pace.adds[number] if self.pace.adds else 0.0,
+            operands=sides,
         )
 
     def _slots_until(self, number: int, writer: int, image: int, read: tuple[int, int, int]) -> int:
