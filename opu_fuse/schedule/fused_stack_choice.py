@@ -14,7 +14,8 @@ from typing import NamedTuple
 from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
 from opu_fuse.schedule.segment_order import UnitGroups
 from opu_fuse.schedule.tile_choice import StackTrial
-from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
+from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips
+from opu_fuse.tile_schedule.sized_stack import Sized
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.tile import ceil_div

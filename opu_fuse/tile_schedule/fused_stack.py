@@ -20,7 +20,16 @@ from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.shape import Shape
 from opu_fuse.tile_schedule.interleave import HANDOVER, Order
 from opu_fuse.tile_schedule.line_buffers import LineBuffer, new_rows
-from opu_fuse.tile_schedule.slot_lines import Pace, SlotLines, TimeSlot
+from opu_fuse.tile_schedule.sized_stack import (
+    Sized,
+    array_cycles,
+    constant_bytes,
+    constant_words,
+    pace_of,
+    strip_load,
+    tables_overflow,
+)
+from opu_fuse.tile_schedule.slot_lines import SlotLines, TimeSlot
 from opu_fuse.tile_schedule.stack_wiring import (
     Wiring,
     line_buffers_of,
@@ -29,18 +38,12 @@ from opu_fuse.tile_schedule.stack_wiring import (
 )
 from opu_fuse.tile_schedule.strip_tiles import strip_tile
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.estimate import STEP_OVERHEAD, Estimate, estimate
-from opu_fuse.tiling.im2row import load_of_rows
+from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.tile import Span, ceil_div
 from opu_fuse.units.base import Space
-from opu_fuse.units.norm_pass import EXPONENTIALS
-from opu_fuse.units.table import TABLE_WORDS
 
 RESIDENT_CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.TABLE, Space.NORM)
 """Buffers in which the constants of all layers are resident while a fused stack runs."""
-
-STEP = 8
-"""Cycles lost per instruction of the compute engine when its features and weights are resident."""
 
 
 class FusedStack(Struct, frozen=True, kw_only=True):
@@ -83,57 +86,6 @@ class FusedStack(Struct, frozen=True, kw_only=True):
         return image * rows + first, min(self.load_rows, rows - first)
 
 
-def _words(layer: TiledLayer) -> dict[Space, int]:
-    """Words of its constants that are resident in a fused stack, per buffer."""
-    shape, blocks = layer.shape, sum(out.blocks for out in layer.ranges)
-    chunks = {part.offset: part.words for part in layer.weight_chunks}  # equal ones only once
-    return {
-        Space.WEIGHT: sum(chunks.values()),
-        Space.PARAM: blocks * shape.param_words,
-        Space.TABLE: shape.tables * TABLE_WORDS,
-        Space.NORM: shape.exponentials * EXPONENTIALS,
-    }
-
-
-def _bytes(words: Mapping[Space, int], hw: HwSpec) -> int:
-    """Bytes of constants of so many words per buffer."""
-    width = {Space.WEIGHT: hw.buffers.weight.width}
-    return sum(count * width.get(space, hw.word_bytes) for space, count in words.items())
-
-
-class Sized(Struct, frozen=True, kw_only=True):
-    """A fused stack before its time slots are ordered.
-
-    load_rows: input rows per load;
-    wanted: base allocation of a map -> rows that a tile of a reader reads and the one before did
-    not;
-    layers: tiled layers;
-    stored, wires: as of FusedStack;
-    line_buffers: per map; all at address 0 until they are allocated;
-    costs: closed-form estimate per layer;
-    words: constant words per buffer;
-    array: cycles of the array;
-    cycles, dram_bytes: totals, predicted in closed form.
-    """
-
-    load_rows: int
-    wanted: Mapping[int, int] = {}
-    layers: tuple[TiledLayer, ...] = ()
-    stored: tuple[bool, ...] = ()
-    wires: Wiring = Wiring()
-    line_buffers: tuple[LineBuffer, ...] = ()
-    costs: tuple[Estimate, ...] = ()
-    words: Mapping[Space, int] = {}
-    array: float = 0.0
-    cycles: float = 0.0
-    dram_bytes: int = 0
-
-    @property
-    def shares_tables(self) -> bool:
-        """Whether layers have tables with the same entries."""
-        return self.words[Space.TABLE] < TABLE_WORDS * sum(x.shape.tables for x in self.layers)
-
-
 class RowStrips:
     """Memoised tiles and line buffers of layers in fused stacks, shared between candidates.
 
@@ -164,7 +116,7 @@ class RowStrips:
         sized = self.size(layers, rows, parts)
         if sized is None:
             return None
-        pace, line_buffers = _pace(sized, self.hw), _allocated(sized)
+        pace, line_buffers = pace_of(sized, self.hw), _allocated(sized)
         read = sized.load_rows, self.alias_roots
         lines = SlotLines(sized.layers, sized.wires, line_buffers, *read, pace).derive()
         scheduled = Order(lines, pace).schedule(limit)
@@ -270,13 +222,13 @@ class RowStrips:
         the first tile, and the stalls of the array at line buffers without prefetch space.
         """
         hw, word, costs = self.hw, self.hw.word_bytes, sized.costs
-        moved = _bytes(sized.words, hw)
+        moved = constant_bytes(sized.words, hw)
         first, line_buffers = sized.line_buffers[0], sized.line_buffers
-        strip, im2row_cycles = _strip_load(sized, hw)
+        strip, im2row_cycles = strip_load(sized, hw)
         targets = [line_buffers[port.map] for port in sized.wires.targets]
         strips = first.layout.rows / sized.load_rows * (1 + first.again / first.rows)
         # Tables that exceed their buffer are loaded again for every row strip.
-        if _tables_overflow(sized, hw):
+        if tables_overflow(sized, hw):
             moved += word * sized.words[Space.TABLE] * ceil(strips)
         fill = moved / 2 + strip
         moved += round(strip * strips)
@@ -287,7 +239,7 @@ class RowStrips:
             cost.post_cycles * (1 + (line_buffer.again / line_buffer.rows if line_buffer else 0))
             for cost, line_buffer in zip(costs, (*targets, None), strict=True)
         )
-        array = sum(_array(sized))
+        array = sum(array_cycles(sized))
         rate = hw.dram.rate
         cycles = max(array, post, moved / rate + strips * im2row_cycles)
         cycles += fill / rate + im2row_cycles
@@ -325,62 +277,9 @@ def _stack(sized: Sized, slots: tuple[TimeSlot, ...], cycles: float) -> FusedSta
     )
 
 
-def _pace(sized: Sized, hw: HwSpec) -> Pace:
-    tile_counts = [len(layer.tiles) for layer in sized.layers]
-    rate = hw.dram.rate
-    strip, im2row_cycles = _strip_load(sized, hw)
-    constants, tables = [_words(layer) for layer in sized.layers], 0
-    if _tables_overflow(sized, hw):
-        tables = hw.buffers.table.words // TABLE_WORDS if hw.buffers.table else 0
-        constants = [{**words, Space.TABLE: 0} for words in constants]
-    stores, adds = _moved_by_slots(sized, hw) if hw.dram.is_slow else ((), ())
-    return Pace(
-        array=tuple(cycles / n for cycles, n in zip(_array(sized), tile_counts, strict=True)),
-        post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, tile_counts, strict=True)),
-        constants=tuple(_bytes(words, hw) / rate for words in constants),
-        load=strip / rate + hw.dram.latency + im2row_cycles,
-        tables=tables,
-        table=_bytes({Space.TABLE: TABLE_WORDS}, hw) / rate,
-        stores=stores,
-        adds=adds,
-        latency=hw.dram.latency,
-    )
-
-
-def _moved_by_slots(sized: Sized, hw: HwSpec) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Cycles to store the results of a slot, and to load its second operands, of each layer; empty
-    where no layer of the stack loads any: then stores and loads do not wait for each other.
-    """
-    stores: list[float] = []
-    adds: list[float] = []
-    for layer, stored in zip(sized.layers, sized.stored, strict=True):
-        slot = layer.writes.layout.words * hw.word_bytes / hw.dram.rate / len(layer.tiles)
-        stores.append(slot * stored)
-        adds.append(slot * sum(not side.broadcast for side in layer.shape.sides))
-    return (tuple(stores), tuple(adds)) if any(adds) else ((), ())
-
-
-def _strip_load(sized: Sized, hw: HwSpec) -> tuple[int, int]:
-    """(bytes, im2row cycles) of one load of input rows."""
-    im2row = sized.layers[0].shape.im2row
-    if im2row is not None:
-        return load_of_rows(im2row, sized.load_rows, hw)
-    return sized.load_rows * sized.line_buffers[0].pitch * hw.word_bytes, 0
-
-
 def _rows_of_tiles(layer: TiledLayer) -> int:
     """Rows of tiles in all images of the batch."""
     return layer.shape.images * ceil_div(layer.shape.out_rows, layer.tile.rows)
-
-
-def _array(sized: Sized) -> list[float]:
-    """Array cycles of every layer, whose weights are resident."""
-    cycles: list[float] = []
-    for layer, cost in zip(sized.layers, sized.costs, strict=True):
-        chunks = sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
-        steps = layer.tile.count(layer.shape) * chunks
-        cycles.append(cost.compute_cycles - steps * (STEP_OVERHEAD - STEP))
-    return cycles
 
 
 def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | None:
@@ -393,14 +292,8 @@ def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | No
         load_rows=new_rows(shape, tile.rows),
         layers=(tiled,),
         costs=(estimate(shape, hw, tile),),
-        words=_words(tiled),
+        words=constant_words(tiled),
     )
-
-
-def _tables_overflow(sized: Sized, hw: HwSpec) -> bool:
-    """Whether not all tables of a stack fit."""
-    tables = hw.buffers.table
-    return tables is not None and sized.words[Space.TABLE] > tables.words
 
 
 def _constants_overflow(words: Mapping[Space, int], hw: HwSpec) -> bool:
