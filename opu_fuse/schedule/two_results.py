@@ -30,9 +30,9 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group
-from opu_fuse.schedule.segment_order import UnitGroups
+from opu_fuse.schedule.segment_order import HostWork, Segment, UnitGroups
 from opu_fuse.schedule.tile_choice import Tiling, retiled, stored_layer, with_tile
-from opu_fuse.schedule.unit_order import fastest
+from opu_fuse.schedule.unit_order import UnitOrder, fastest
 from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.kept_weights import with_kept_weights
@@ -47,6 +47,9 @@ _CUT, _CHUNKS = 2, 4
 
 _KEPT = 3
 """Tiles that are tried with such small chunks of weights that most of these stay on chip."""
+
+_SHORT = 0.01
+"""Share of the array cycles of what reads a second result up to which a unit runs after it."""
 
 _PARTS = (2, 3, 4)
 """Parts of the columns of a tile that are tried."""
@@ -73,7 +76,33 @@ def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec)
         return tiling
     layers = {g: (x,) for unit in chosen for g, x in zip(unit.groups, unit.layers, strict=True)}
     tiling = retiled(replace(tiling, layers={**tiling.layers, **layers}), hw, {})
-    return tiling.with_units(UnitGroups(groups=u.groups, two_results=True) for u in chosen)
+    tiling = tiling.with_units(UnitGroups(groups=u.groups, two_results=True) for u in chosen)
+    return _with_readers_next(tiling, UnitOrder(dfg, partition, tiling, hw))
+
+
+def _with_readers_next(tiling: Tiling, order: UnitOrder) -> Tiling:
+    """What reads a second result right after its unit, before short units such as a copy of a class
+    token. These would take a bank of partial sums until post has computed both results, and keep
+    the second one from staying on chip.
+    """
+    segments: list[Segment] = []
+    for segment, units in zip(tiling.order, planned_units(tiling, order.hw), strict=True):
+        now = [*units]
+        for at, unit in enumerate(now[:-2]):
+            short, reader = now[at + 1 : at + 3]
+            reads = unit.two_results and unit.groups[1] in order.sources(reader)
+            is_short = _array_cycles(short) < _SHORT * _array_cycles(reader)
+            if reads and is_short and at + 2 in order.between(now, at + 1):
+                now[at + 1 : at + 3] = reader, short
+        if not isinstance(segment, HostWork):
+            own = {groups.groups: groups for groups in segment}
+            segment = tuple(own[unit.groups] for unit in now)
+        segments.append(segment)
+    return replace(tiling, order=tuple(segments))
+
+
+def _array_cycles(unit: PlannedUnit) -> int:
+    return sum(layer.estimate.compute_cycles for layer in unit.layers)
 
 
 def _is_second(unit: PlannedUnit) -> bool:
