@@ -12,6 +12,8 @@ from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
 from tests.frontend.test_layers_of_maps import mlp
+from tests.frontend.test_patch_embeddings import EMBEDDING
+from tests.frontend.test_patch_embeddings import network as patches
 from tests.hw.norm_machine import (
     narrow_norm_machine,
     norm_machine,
@@ -65,6 +67,10 @@ CASES = {
     "windows of a stream": (windowed(13, (2, 2), (4, 3), shifted=(False, True)), "permute"),
     "groups": (grouped(24, 4, (5, 7), scaled=False), "group_norm"),
     "instances": (grouped(10, 10, (6, 5), scaled=False), "layer_norm"),
+    "a packed image": (
+        patches(EMBEDDING.format(side=4), channels=3, patches=(4, 5)),
+        "conv",
+    ),
     "turned image": (permuted_pixels.network("patches", 9, (5, 3), (1, 4)), "permute"),
 }
 TWO_RESULTS = (

@@ -30,6 +30,7 @@ from opu_fuse.frontend.canonical import (
     image_channels,
     layers_of_maps,
     lift_1d,
+    patch_embeddings,
     pixel_permutes,
     pools,
     pools_before_concat,
@@ -121,6 +122,7 @@ REWRITES: Mapping[str, Step] = {
     "averages": split_averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     # After slices, shuffles and padding: they need no convolution.
     "pixels": space_depth_as_conv.run,
+    "patches": patch_embeddings.run,  # after padding: Convs have their pads
     "row_splits": row_splits.run,
     "gates": spatial_gates.run,  # after elementwise: constants have the shapes of maps
     "joins": concats_as_sums.run,  # after crops: they belong to the Pads that it inserts

@@ -262,7 +262,7 @@ def _concat(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     _, channels, *size = static_shape(x)  # type: ignore[misc]  # `every_nth` has checked it
     computed = is_computed(x)
-    if not computed and (not _is_at_input(x) or any(n % block_size for n in size)):
+    if not computed and (not is_at_input(x) or any(n % block_size for n in size)):
         return False
     merge_sources(node, [p for v in node.inputs if v is not None and (p := v.producer())])
     if computed:
@@ -333,7 +333,8 @@ def _is_inside(node: ir.Node, x: ir.Value, block: int) -> bool:
     return is_computed(x) and not _is_at_output(y)
 
 
-def _is_at_input(value: ir.Value) -> bool:
+def is_at_input(value: ir.Value) -> bool:
+    """Whether a port computes a value from an input."""
     node = value.producer()
     while node is not None and is_standard(node, *_AT_PORTS) and node.inputs[0] is not None:
         value = node.inputs[0]
