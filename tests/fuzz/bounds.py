@@ -212,6 +212,10 @@ class Bounds:
                 return not self.own
             case "Softmax" | "LayerNormalization" | "RMSNormalization":
                 return True
+            case "InstanceNormalization" | "GroupNormalization":
+                return True
+            case "Resize":  # weights of a linear one are parts of the ratio
+                return not all(map(_is_pow2, self._ratios(node)))
             case "LeakyRelu":
                 alpha = next((a.f for a in node.attribute if a.name == "alpha"), 0.01)
                 return not self.own and alpha * 2**15 % 1 != 0
@@ -221,6 +225,13 @@ class Bounds:
                 return self._overflows(node)
             case _:
                 return False
+
+    def _ratios(self, node: onnx.NodeProto) -> list[float]:
+        """Of the sizes of a result and the operand; none where they are unknown."""
+        before, after = self.shapes.get(node.input[0]), self.shapes.get(node.output[0])
+        if not before or not after or len(before) != len(after):
+            return []
+        return [n / m for n, m in zip(after, before, strict=True) if m]
 
     def _power_counts(self, node: onnx.NodeProto) -> bool:
         """Whether every average is over a power of two of values."""

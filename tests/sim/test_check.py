@@ -222,6 +222,11 @@ BOUNDS = {
         ),
         EXACT.why,
     ),
+    "a linear Resize by six": (
+        f'f = Resize<mode="linear">(d, , by_six)  t = {Q}',
+        AVERAGES,
+    ),
+    "a linear Resize by two": (f'f = Resize<mode="linear">(d, , by_two)  t = {Q}', EXACT.why),
     "a scale for each filter of a turned group": (
         (
             "k = DequantizeLinear<axis=1>(wq, halves, zs)"
@@ -264,7 +269,8 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
          float[4] steps = {{0.125,0.0625,0.125,0.0625}},
          float[4] on4 = {{0.125,1,0.25,1}}, int8[3,2,1,1] three = {{1,2,3,4,5,6}},
          float[3] thirds = {{0.5,0.5,0.5}}, int8[3] zzz = {{0,0,0}}, float[3] on3 = {{0,1,2}},
-         int64[2] rows_cols = {{2,3}}>
+         int64[2] rows_cols = {{2,3}}, float[4] by_six = {{1,1,6,6}},
+         float[4] by_two = {{1,1,2,2}}>
         {{ v = DequantizeLinear(wq, half, z)  large = DequantizeLinear(wide, half, z)
            on_r = DequantizeLinear(biases, fine_s, z)
            off_r = DequantizeLinear(between, fine_s, z)  i = QuantizeLinear(x, s, z)
@@ -273,6 +279,18 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
     shapes = {"i": (1, 2, 4, 4), "q": (1, 2, 3, 3)}
     found = allowed_differences(model, shapes)["t"]
     assert (found.steps, found.why) == (int(bool(why)), why)
+
+
+@pytest.mark.parametrize(("norms", "steps"), [((), 0), (("GroupNormalization",), 1)])
+def test_statistics_of_a_map_are_allowed_a_step_where_the_machine_computes_them(norms, steps):
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,2,4,4] x) => (int8[1,2,4,4] t)
+        <float s = {{0.25}}, int8 z = {{0}}, float[2] ones = {{1,1}}, float[2] zeros = {{0,0}}>
+        {{ i = QuantizeLinear(x, s, z)  d = DequantizeLinear(i, s, z)
+           f = InstanceNormalization(d, ones, zeros)  t = QuantizeLinear(f, s, z) }}"""
+    )
+    shapes = {"i": (1, 2, 4, 4), "t": (1, 2, 4, 4)}
+    assert allowed_differences(model, shapes, norms=norms)["t"].steps == steps
 
 
 @pytest.mark.parametrize(("largest", "steps"), [(64, 3), (63, 0)])

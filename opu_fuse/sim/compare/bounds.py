@@ -111,8 +111,8 @@ class _Graph:
         norms: Collection[str] = (),
     ) -> None:
         self.looked_up, self.norms = looked_up, {*norms}
-        if "GroupNormalization" in norms:  # its form in the canonical model
-            self.norms.add("LayerNormalization")
+        if "GroupNormalization" in norms:  # its forms in the canonical model, and in the user's
+            self.norms |= {"LayerNormalization", "InstanceNormalization"}
         self.producer = {name: node for node in model.graph.node for name in node.output}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
@@ -244,6 +244,9 @@ class _Graph:
             if shape is None or axes is None:
                 return False
             return is_power_of_two(np.prod([shape[axis] for axis in axes], dtype=np.float64))
+        if node.op_type == "Resize" and attributes.get("mode") == b"linear":
+            ratios = self._ratios(node, shapes)
+            return ratios is not None and is_power_of_two(ratios)
         if node.op_type != "AveragePool":
             return True
         padded = any(attributes.get("pads", ())) or attributes.get("auto_pad", b"") in {
@@ -255,6 +258,21 @@ class _Graph:
         )
         count = np.prod(attributes["kernel_shape"], dtype=np.float64)
         return is_power_of_two(count) and (not uneven or count == 1)
+
+    def _ratios(
+        self, node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]
+    ) -> np.ndarray | None:
+        """Ratios of a Resize; None where they are not known."""
+        scales, sizes = (
+            self._constant(name) if name else None for name in (*node.input[2:], "", "")[:2]
+        )
+        if scales is not None and scales.size:
+            return scales
+        source = self.producer.get(node.input[0])
+        shape = shapes.get(source.input[0]) if source else None
+        if shape is None or sizes is None or sizes.size != len(shape):
+            return None
+        return sizes / np.maximum(shape, 1)
 
     def _reduced(
         self, node: onnx.NodeProto, attributes: Mapping[str, Any], rank: int
