@@ -10,7 +10,7 @@ from opu_fuse.hw.dram_layout import Pieces
 from opu_fuse.lowering.handlers import Draft, ends_before
 from opu_fuse.normalisation import BY_ROWS
 from opu_fuse.units import BY_STAGE
-from opu_fuse.units.norm import CHANNELS_MAX
+from opu_fuse.units.norm import MAP_MAX
 
 
 def norm_sizes(draft: Draft, pieces: Pieces) -> dict[str, Any]:
@@ -74,9 +74,9 @@ def _require_one_pass(draft: Draft, node: Node) -> None:
     channels, rows, cols = draft.pre_pool
     rows = 1 if rows_alone else rows
     values = rows * cols * -(-channels // draft.hw.word_channels) * draft.hw.word_channels
-    if values > CHANNELS_MAX:
+    if values > MAP_MAX:
         raise DoesNotFit(
             node.name,
-            f"its map has {values} values with those of unused lanes, sums hold {CHANNELS_MAX}",
+            f"its map has {values} values with those of unused lanes, sums hold {MAP_MAX}",
             "give it a smaller map",
         )

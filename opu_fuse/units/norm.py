@@ -60,7 +60,9 @@ OUTPUT_SHIFTS = range(-32, 32)
 """Exponents of 1 / scale of a softmax: its products keep 64 bits."""
 _SOFTMAXES = ("softmax", "grouped_softmax")
 CHANNELS_MAX = 1 << 16
-"""Of a pixel, or values of a map: sums have the widths for so many."""
+"""Of a pixel: sums of squares have the widths for so many."""
+MAP_MAX = 1 << 17
+"""Values of a map, of which the machine sums no squares about a zero point."""
 
 
 def exponential_words(scale: float) -> np.ndarray:
@@ -191,9 +193,9 @@ def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
         yield f"has {pixels} pixels, {context.module} keeps statistics of {context.pixels}"
     if p["blocks"] * context.lanes > CHANNELS_MAX:
         yield f"has {p['blocks']} blocks, {context.module} sums up {CHANNELS_MAX} channels"
-    elif p["norm_op"] == NormOp.MAP_MOMENTS and pixels * p["blocks"] * context.lanes > CHANNELS_MAX:
+    elif p["norm_op"] == NormOp.MAP_MOMENTS and pixels * p["blocks"] * context.lanes > MAP_MAX:
         words = pixels * p["blocks"]
-        yield f"has {words} words, {context.module} sums up {CHANNELS_MAX} values of a map"
+        yield f"has {words} words, {context.module} sums up {MAP_MAX} values of a map"
 
 
 def _mistakes_of_quarters(p: PostParams, context: StageContext) -> Iterator[str]:
@@ -230,7 +232,7 @@ NORM = Unit(
     forms={
         "Div": f"{KNOWN}, of linear attention: a product with keys and values, one of them a sum",
         "GroupNormalization": f"{KNOWN}, constant scale and bias, one group or several of up to "
-        "4096 pixels and 65536 values",
+        "4096 pixels and 131072 values",
         "Softmax": f"{KNOWN}, over the channels of a pixel or the last axis of tokens",
         "LayerNormalization": f"{KNOWN}, over the channels of a pixel or the last axis of tokens, "
         "constant scale and bias",

@@ -13,7 +13,7 @@ import numpy as np
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.units.base import Stage
-from opu_fuse.units.norm import CHANNELS_MAX, exponential_words
+from opu_fuse.units.norm import CHANNELS_MAX, MAP_MAX, exponential_words
 from opu_fuse.units.norm_pass import RECORD
 from rtl_sim.benches import norm_model, post_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare, draw
@@ -349,7 +349,7 @@ async def passes_that_the_unit_cannot_do_are_refused_and_change_nothing(dut):
     p |= bench.shape(pixels=2, blocks=1) | {"win_rows": 1, "win_cols": 1, "spread": 0, "keep": 0}
     p |= {"norm_op": norm_model.MAX, "norm_idle": 0}
     many = {"out_rows": 2, "in_rows": 2, "out_cols": PIXELS // 2 + 1, "in_cols": PIXELS}
-    words = CHANNELS_MAX // W
+    words = MAP_MAX // W
     of_map = {"norm_op": norm_model.MAP_MOMENTS, "norm_scale": 1, "norm_shift": 0}
     wrong = [
         of_map | {"blocks": 2, "out_cols": words // 2 + 1},

@@ -4,6 +4,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
+from opu_fuse.units.norm import CHANNELS_MAX, MAP_MAX
 from rtl_sim.benches import norm_model
 from rtl_sim.benches.cycles import ROUNDS, generator
 
@@ -46,9 +47,10 @@ def fitted(scaling):
 async def deviations_of_random_sums(dut):
     rng = await begin(dut)
     for batch in range(ROUNDS):
-        count = int(rng.choice([2, 3, 64, 65536, *(1 << rng.integers(1, 17, 3)) - 1]))
-        count = max(count, 2)
         rms = bool(batch % 3 == 0)
+        most = CHANNELS_MAX if rms else MAP_MAX
+        count = int(rng.choice([2, 3, 64, most, *(1 << rng.integers(1, 18, 3)) - 1]))
+        count = min(max(count, 2), most)
         least = count // 16 + 1
         shift = int(rng.integers(0, 42))
         mantissa = int(rng.integers(min(max(1, -(-least >> shift)), 65535), 1 << 16))

@@ -250,7 +250,7 @@ static int norm_is_illegal(const struct opu_native *e, const int32_t *own) {
     return 1;
   if (pixels > e->machine.norm_pixels && !opu_norm_is_of_map(own)) return 1;
   if ((uint64_t)POST(BLOCKS) * lanes > OPU_CHANNELS_MAX) return 1;
-  return op == OPU_NORM_MAP_MOMENTS && pixels * POST(BLOCKS) > OPU_CHANNELS_MAX / lanes;
+  return op == OPU_NORM_MAP_MOMENTS && pixels * POST(BLOCKS) > OPU_MAP_MAX / lanes;
 }
 
 static int norm_looks_up(const int32_t *own) {

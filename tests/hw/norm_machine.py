@@ -129,6 +129,19 @@ def narrow_split_norm_machine() -> HwSpec:
     return _machine(_narrow(_SPLITS))
 
 
+def deep_norm_machine() -> HwSpec:
+    """Its partial sums hold a map of as many values as sums have bits for."""
+    return _machine(
+        NORM_MACHINE.replace("name: norms", "name: deep-norms").replace(
+            "buffers:",
+            """buffers:
+  psum: {words: 16384, banks: 2}
+  output: {words: 8192, banks: 2}
+  feature: {words: 32768, banks: 2}""",
+        )
+    )
+
+
 def _machine(text: str) -> HwSpec:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "norms.yaml"

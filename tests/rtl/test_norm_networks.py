@@ -15,6 +15,7 @@ from tests.frontend.test_layers_of_maps import mlp
 from tests.frontend.test_patch_embeddings import EMBEDDING
 from tests.frontend.test_patch_embeddings import network as patches
 from tests.hw.norm_machine import (
+    deep_norm_machine,
     narrow_norm_machine,
     norm_machine,
     quarter_norm_machine,
@@ -115,6 +116,20 @@ def test_a_norm_of_patches_that_are_stored_in_another_order_has_them_too(rtl, mo
     assert compiled.plan.two_results == {0: 1}
     assert first.column_parts == second.column_parts == 2
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+def test_a_map_of_as_many_values_as_sums_hold_has_them_too(rtl):
+    """131,072 values; of the second image all are the lowest, whose sum has one bit more."""
+    hw = deep_norm_machine()
+    model = blocks.network("group_norm", 32, before="input", after="table", side=64)
+    compiled = compile_model(model, hw, Options(reuse_memory=False))
+    whole = [part for (part, *_) in compiled.plan.layers.values() if part.shape.whole_map]
+    assert [part.tile.rows * part.tile.cols * part.tile.blocks * 8 for part in whole] == [1 << 17]
+    (port,) = compiled.bundle.inputs
+    images = noise(compiled.bundle, seed=5)
+    for inputs in (images, {port.name: np.full_like(images[port.name], -1e3)}):
+        hold_bits_and_cycles(rtl(hw), compiled.bundle, inputs)
 
 
 @pytest.mark.rtl

@@ -137,7 +137,7 @@ def test_norms_take_two_passes(channels: int, rms: bool) -> None:
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ({"norm_op": 6, "blocks": 2000}, "has 12000 words, norm sums up 65536 values of a map"),
+        ({"norm_op": 6, "blocks": 3000}, "has 18000 words, norm sums up 131072 values of a map"),
         ({"norm_op": 12}, "has norm_op = 12, the last one is 11"),
         ({"norm_op": 8}, "normalises quarters, norm has no half words a cycle"),
         ({"norm_idle": 8}, "has norm_idle = 8, words have 8 lanes"),

@@ -26,7 +26,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.model.composites import ROWS_FIRST
 
-_MOST_VALUES, _MOST_PIXELS, _WORD = 1 << 16, 1 << 12, 64
+_MOST_VALUES, _MOST_PIXELS, _WORD = 1 << 17, 1 << 12, 64
 """Values of a group with those of unused lanes, and pixels: what sums and parameters of machines
 hold that are reckoned with, whose words have so many channels.
 """

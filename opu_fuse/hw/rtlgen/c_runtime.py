@@ -34,7 +34,7 @@ from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import UNWRITTEN, ModuleKind, Stage
 from opu_fuse.units.memory import MEMORIES
-from opu_fuse.units.norm import CHANNELS_MAX, OUTPUT_SHIFTS
+from opu_fuse.units.norm import CHANNELS_MAX, MAP_MAX, OUTPUT_SHIFTS
 from opu_fuse.units.norm_pass import EXPONENTIALS, GAIN_SHIFT_MASK, NormOp
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
@@ -223,6 +223,7 @@ def tables_header() -> str:
         "IMAGE_CHANNELS": IMAGE_CHANNELS,
         "LARGEST_KERNEL_ROWS": max(COLUMN_BYTES),
         "CHANNELS_MAX": CHANNELS_MAX,
+        "MAP_MAX": MAP_MAX,
         "EXPONENTIALS": EXPONENTIALS,
         "INVERSE_BITS": normalisation.INVERSE_BITS,
         "INVERSE_MAX": normalisation.INVERSE_MAX,

@@ -43,7 +43,7 @@ from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.memory import MEMORIES, Memory
-from opu_fuse.units.norm import CHANNELS_MAX
+from opu_fuse.units.norm import CHANNELS_MAX, MAP_MAX
 from opu_fuse.units.norm_pass import NormOp
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
@@ -128,6 +128,7 @@ def _sizes(spec: HwSpec) -> str:
             "largest left shift of a norm's epsilon",
         ),
         ("NORM_CHANNELS", CHANNELS_MAX, "of a pixel that is normalised, at most"),
+        ("NORM_VALUES", MAP_MAX, "of a map that is normalised, at most"),
     ]
     rows += [_words_row(spec, memory) for memory in MEMORIES if memory.needs is not None]
     for memory in MEMORIES:

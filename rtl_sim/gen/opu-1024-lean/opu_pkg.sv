@@ -45,6 +45,7 @@ package opu_pkg;
   localparam int unsigned VALUE_BITS = 22;  // value bits of a U-type; on-chip addresses
   localparam int unsigned NORM_EPSILON_SHIFT = 41;  // largest left shift of a norm's epsilon
   localparam int unsigned NORM_CHANNELS = 65536;  // of a pixel that is normalised, at most
+  localparam int unsigned NORM_VALUES = 131072;  // of a map that is normalised, at most
   localparam int unsigned PRE_WORDS = 1;  // 1: the machine has none
   localparam int unsigned TABLE_WORDS = 1;  // 1: the machine has none
   localparam int unsigned IMAGE_WORDS = 512;  // 1: the machine has none

@@ -20,7 +20,7 @@ module opu_norm_scaling
 
     input  logic                 softmax_i,
     input  logic                 rms_i,
-    input  logic [16:0]          count_i,
+    input  logic [17:0]          count_i,
     input  logic signed [24:0]   centre_i,
     input  logic [56:0]          epsilon_i,
     input  logic [16:0]          mantissa_i,
@@ -55,24 +55,25 @@ module opu_norm_scaling
 
   logic [40:0] terms_q [5];
   logic signed [24:0] total_q [16];
-  logic [23:0] absolute_q, low_square_q, middle_q, high_square_q;
-  logic [32:0] low_q, high_q;           // count times halves of the squares
-  logic [48:0] mean_q, difference_q;
-  logic [47:0] square_q;
+  logic [24:0] absolute_q, middle_q;
+  logic [23:0] low_square_q;
+  logic [25:0] high_square_q;
+  logic [33:0] low_q, high_q;           // count times halves of the squares
+  logic [48:0] mean_q, square_q, difference_q;
   logic [57:0] variance_q, x_q;
   always_ff @(posedge clk_i) begin
     terms_q <= '{terms_i, terms_q[0], terms_q[1], terms_q[2], terms_q[3]};
     total_q[0] <= rms_i ? centre_i : values_i;
     for (int unsigned s = 1; s < 16; s++) total_q[s] <= total_q[s-1];
-    absolute_q <= rms_i ? '0 : values_i[24] ? 24'(-values_i) : values_i[23:0];
+    absolute_q <= rms_i ? '0 : values_i[24] ? 25'(-values_i) : 25'(values_i);
     low_square_q <= 24'(absolute_q[11:0]) * 24'(absolute_q[11:0]);
-    middle_q <= 24'(absolute_q[23:12]) * 24'(absolute_q[11:0]);
-    high_square_q <= 24'(absolute_q[23:12]) * 24'(absolute_q[23:12]);
-    low_q <= 33'(count_i) * 33'(terms_q[0][15:0]);
-    high_q <= 33'(count_i) * 33'(terms_q[0][31:16]);
-    mean_q <= {high_q, 16'd0} + 49'(low_q);
-    square_q <= {high_square_q, low_square_q} + {11'd0, middle_q, 13'd0};
-    difference_q <= mean_q - 49'(square_q);
+    middle_q <= 25'(absolute_q[24:12]) * 25'(absolute_q[11:0]);
+    high_square_q <= 26'(absolute_q[24:12]) * 26'(absolute_q[24:12]);
+    low_q <= 34'(count_i) * 34'(terms_q[0][15:0]);
+    high_q <= 34'(count_i) * 34'(terms_q[0][31:16]);
+    mean_q <= 49'({high_q, 16'd0}) + 49'(low_q);
+    square_q <= 49'({high_square_q, low_square_q}) + 49'({middle_q, 13'd0});
+    difference_q <= mean_q - square_q;
     variance_q <= {1'b0, difference_q, 8'd0} + 58'(epsilon_i);
     x_q <= softmax_i ? 58'(terms_q[4]) : variance_q;
   end
@@ -138,16 +139,16 @@ module opu_norm_scaling
 
   // ---- factor and offset --------------------------------------------------------------------------------------------
 
-  logic [16:0] multiplicand_q;
-  logic [33:0] factor_q, wide_factor_q;
+  logic [17:0] multiplicand_q;
+  logic [34:0] factor_q, wide_factor_q;
   logic signed [29:0] high_offset_q;
   logic [28:0] low_offset_q;
   logic signed [41:0] wide_offset_q;
-  logic [33:0] late_factor_q;
+  logic [34:0] late_factor_q;
   logic signed [41:0] late_offset_q;
   logic [3:0] narrow, narrow_q;
   // Values at each step of the narrowing; their lowest bit is the half, `rest`: bits below it were set.
-  logic [34:0] coarse_factor_q, factor_half;
+  logic [35:0] coarse_factor_q, factor_half;
   logic signed [42:0] coarse_offset_q, offset_half;
   logic [25:0] narrow_factor_q;
   logic signed [32:0] narrow_offset_q;
@@ -158,18 +159,18 @@ module opu_norm_scaling
   assign by_4 = narrow_q[3:2];
   always_comb begin
     narrow = '0;
-    for (int unsigned b = 0; b < 10; b++) if (wide_factor_q[24+b]) narrow = 4'(b + 1);
+    for (int unsigned b = 0; b < 11; b++) if (wide_factor_q[24+b]) narrow = 4'(b + 1);
     if (softmax_i) narrow = '0;
   end
   function automatic logic some_below(logic [7:0] bits, logic [3:0] amount);
     some_below = (bits & ~(8'hff << amount)) != '0;
   endfunction
   always_ff @(posedge clk_i) begin
-    multiplicand_q <= softmax_i ? mantissa_i : count_i;
-    factor_q <= 34'(inverse_q) * 34'(multiplicand_q);
+    multiplicand_q <= softmax_i ? 18'(mantissa_i) : count_i;
+    factor_q <= 35'(inverse_q) * 35'(multiplicand_q);
     high_offset_q <= 30'(signed'(total_q[15][24:12])) * 30'(signed'({1'b0, inverse_q}));
     low_offset_q <= 29'(total_q[15][11:0]) * 29'(inverse_q);
-    wide_factor_q <= factor_q + (softmax_i ? 34'h8000 : '0);
+    wide_factor_q <= factor_q + (softmax_i ? 35'h8000 : '0);
     wide_offset_q <= {high_offset_q, 12'd0} + 42'(low_offset_q);
     late_factor_q <= softmax_i ? wide_factor_q >> 16 : wide_factor_q;
     late_offset_q <= softmax_i ? '0 : wide_offset_q;

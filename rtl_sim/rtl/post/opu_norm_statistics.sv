@@ -61,7 +61,7 @@ module opu_norm_statistics
 
   pixel_t pixel_q;
   logic first_q, pass_begins_q, block_begins_q;
-  logic [16:0] channels_q, count_q;
+  logic [17:0] channels_q, count_q;
   logic signed [24:0] zeros_q;      // count times the zero point
   logic [56:0] epsilon_q;
   place_t place, place_q [LATE];    // by the cycles since they entered, less one
@@ -93,11 +93,11 @@ module opu_norm_statistics
       pixel_q <= pixel_q + pixel_t'(1);
     end
     if (item_i.valid && item_i.beat == LAST_BEAT) begin
-      if (sums_map) channels_q <= (pass_begins_q ? '0 : channels_q) + 17'(WORD_CHANNELS) - (item_i.last_block ? 17'(idle_i) : '0);
-      else if (pass_begins_q) channels_q <= 17'(WORD_CHANNELS);
-      else if (block_begins_q) channels_q <= channels_q + 17'(WORD_CHANNELS);
+      if (sums_map) channels_q <= (pass_begins_q ? '0 : channels_q) + 18'(WORD_CHANNELS) - (item_i.last_block ? 18'(idle_i) : '0);
+      else if (pass_begins_q) channels_q <= 18'(WORD_CHANNELS);
+      else if (block_begins_q) channels_q <= channels_q + 18'(WORD_CHANNELS);
     end
-    count_q <= channels_q - (sums_map ? '0 : 17'(idle_i));
+    count_q <= channels_q - (sums_map ? '0 : 18'(idle_i));
     zeros_q <= 25'(signed'({1'b0, count_q})) * 25'(zero_i);
     epsilon_q <= 57'(scale_i) << shift_i[5:0];
     place_q[0] <= place;
@@ -189,7 +189,8 @@ module opu_norm_statistics
 
   // The next pass may have other settings before the scaling of the last pixels is complete.
   logic [3:0] op_q;
-  logic [16:0] mantissa_q, channel_count_q;
+  logic [16:0] mantissa_q;
+  logic [17:0] channel_count_q;
   logic signed [6:0] exponent_q;
   logic [56:0] variance_q;
   logic signed [24:0] centre_q;

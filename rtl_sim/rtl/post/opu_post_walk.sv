@@ -109,7 +109,7 @@ module opu_post_walk
   function automatic logic op_fits(logic [3:0] op, logic one_whole_word);
     op_fits = op <= NORM_QUARTER_EXPSUM_ODD && (!norm_of_quarters(op) || (NORM_QUARTERS && one_whole_word));
   endfunction
-  localparam int unsigned NORM_WORDS_SUMMED = NORM_CHANNELS / WORD_CHANNELS;  // of a map, at most
+  localparam int unsigned NORM_WORDS_SUMMED = NORM_VALUES / WORD_CHANNELS;  // of a map, at most
   typedef logic [$clog2(NORM_WORDS_SUMMED):0] summed_t;  // a count up to it
   logic [NORM_UNITS-1:0] sums_map_q;
   logic sums_fit_q, pixels_fit_q;
@@ -131,7 +131,7 @@ module opu_post_walk
           && (pixels_of_block_q <= PSUM_WORDS / 2 || p_q.norm_op[u] inside {NORM_MAP_MOMENTS, NORM_MAP_NORMALISE});
       sums_map_q[u] <= p_q.norm_op[u] == NORM_MAP_MOMENTS;
     end
-    sums_fit_q <= 32'(p_q.blocks) <= NORM_WORDS_SUMMED;
+    sums_fit_q <= 32'(p_q.blocks) <= NORM_CHANNELS / WORD_CHANNELS;
     pixels_fit_q <= pixels_of_block_q <= NORM_WORDS_SUMMED;
     words_q <= ($bits(words_q))'(summed_t'(pixels_of_block_q)) * ($bits(words_q))'(summed_t'(p_q.blocks));
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
