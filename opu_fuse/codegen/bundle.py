@@ -25,10 +25,11 @@ from opu_fuse.bundle.program import (
     Tensor,
 )
 from opu_fuse.codegen.constants import pack_constants
+from opu_fuse.codegen.last_writers import BEFORE, last_writers
 from opu_fuse.dfg.build import sources_of
 from opu_fuse.dfg.graph import Border, Dfg, Kind, Node, real_data
 from opu_fuse.dfg.value_types import ValueType, type_of_data
-from opu_fuse.dfg.views import elements, feature_shape
+from opu_fuse.dfg.views import feature_shape
 from opu_fuse.errors import ModelError
 from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
@@ -38,9 +39,6 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.plan import MachineProgram, Plan
 from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.schedule.tile_choice import PlannedLayer
-
-BEFORE = -1
-"""Group number of instructions and values before the first group: prologue, host values, inputs."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -193,7 +191,7 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
         layer = planned.layer
         for node in {*layer.operands} & readers.keys():
             readers[node].append(group_of[layer.output])
-    last_writers = _last_writers(dfg, plan, group_of)
+    written_by = last_writers(dfg, plan, group_of)
     ends = {dfg.base(o) for o in dfg.outputs}
     last_group = max(group_of.values(), default=BEFORE)
     for node, base in _maps(dfg, plan):
@@ -201,7 +199,7 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
             continue
         placement, quant = plan.placements[base], dfg[base].quant
         assert quant is not None
-        first = last_writers.get(base, BEFORE)
+        first = written_by.get(base, BEFORE)
         yield Tensor(
             name=node.value,
             qdq_name=node.tensor,
@@ -231,22 +229,6 @@ def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
         is_constant = dfg[base].kind is Kind.CONST
         if base in plan.uses and node.value and not viewed and not is_constant:
             yield node, base
-
-
-def _last_writers(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
-    """DFG index of a stored value -> last group that writes any of it; host values have none."""
-    outputs = [parts[0].layer.output for parts in plan.layers.values()]
-    last_writers = {output: group_of[output] for output in outputs}
-    for node in dfg.nodes:
-        if node.kind is Kind.TUPLE_GET and node.operands[0] in plan.layout.joined:
-            inside = dfg[node.operands[0]].operands
-        elif node.op == "concat" and node.index in plan.layout.joined:
-            inside = elements(dfg, node.index)
-        else:
-            continue
-        writers = [last_writers.get(dfg.base(i), BEFORE) for i in inside]
-        last_writers[node.index] = max(writers)
-    return last_writers
 
 
 def _inputs(dfg: Dfg, types: Mapping[str, ValueType]) -> tuple[Port, ...]:

@@ -9,6 +9,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model, compile_prepared
+from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
@@ -49,6 +50,22 @@ LIVES = {
 def test_a_map_lives_from_the_last_group_that_makes_it_to_the_last_that_reads_it(build, rng):
     found = compiled(build, rng, "opu-1024").bundle
     assert {t.name: (t.first_group, t.last_group) for t in found.tensors} == LIVES[build]
+
+
+PARTS = """<ir_version: 8, opset_import: ["" : 17]>
+ g (float[1,3,2,6] x) => (float[1,3,2,6] y) <int64[2] two = {1,2}, int64[3] three = {1,1,1}> {
+ t = Sigmoid(x)  a, b = Split<axis=1>(t, two)  c = Sigmoid(a)  d = Concat<axis=1>(b, c)
+ e, f, h = Split<axis=1>(d, three)  r = Relu(e)  j = Concat<axis=1>(f, r, h)  y = Relu(j) }"""
+
+
+def test_a_part_lives_from_the_group_that_makes_it_whatever_is_joined_to_it():
+    """In a fused stack `r` is computed before `c`, which lies in another word than `e`."""
+    options = Options(cascades=FusedStackChoice.ALWAYS, reuse_memory=False)
+    bundle = compile_model(onnx.parser.parse_model(PARTS), load_hw("opu-1024a"), options).bundle
+    live = {t.name: (t.first_group, t.last_group) for t in bundle.tensors}
+    assert live["c"][0] > live["e"][1]
+    assert live["e"] == (0, 1)
+    assert live["d"][0] == live["c"][0]
 
 
 def test_a_view_has_its_own_name_and_the_bytes_of_its_value():
