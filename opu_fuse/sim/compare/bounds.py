@@ -112,7 +112,8 @@ class _Graph:
     ) -> None:
         self.looked_up, self.norms = looked_up, {*norms}
         if "GroupNormalization" in norms:  # its forms in the canonical model, and in the user's
-            self.norms |= {"LayerNormalization", "InstanceNormalization"}
+            self.norms.add("LayerNormalization")
+            self.norms.add("InstanceNormalization")
         self.producer = {name: node for node in model.graph.node for name in node.output}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
