@@ -56,7 +56,7 @@ def test_single_channels_are_pixels_of_a_turned_map(name, canonical):
 
 STAYS = {
     "more pixels than parameters hold": (grouped(4, 2, (65, 64)), NORMS),
-    "more values than sums hold": (grouped(64, 2, (48, 48)), NORMS),
+    "more values than sums hold": (grouped(80, 2, (64, 64)), NORMS),
     "a machine without norms of maps": (SPELLINGS["between"][0], NORMS[1:]),
     "a machine without norms": (SPELLINGS["between"][0], ()),
 }
