@@ -35,9 +35,9 @@ a stride.
 TALL = ((10, 2),)
 """Further ones where stacks have branches: tables that are loaded again are those of a strip."""
 
-TIMED, NEAR = 2, 1.03
-"""Row strips of a stack that are timed tile by tile: at most TIMED, and only those whose time slots
-take at most NEAR times the cycles of the fastest.
+TIMED, TIMED_OF_SLOW, NEAR = 2, 3, 1.03
+"""Row strips of a stack that are timed tile by tile: at most TIMED (behind a slow memory
+TIMED_OF_SLOW), and only those whose time slots take at most NEAR times the cycles of the fastest.
 """
 
 LEFT_TO_STRIPS, LEFT_TO_SHORTER = 1.005, 1.01
@@ -257,6 +257,10 @@ def _candidates(strips: RowStrips) -> Sequence[tuple[int, int]]:
     return (*STRIPS, *TALL) if strips.branches else STRIPS
 
 
+def _most_timed(strips: RowStrips) -> int:
+    return TIMED_OF_SLOW if strips.hw.dram.is_slow else TIMED
+
+
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
     """DRAM bytes that the tiles of an unfused unit load and store, without resident maps."""
     moved = sum(layer.estimate.dram_bytes for layer in unit.layers)
@@ -278,8 +282,8 @@ def _timed(layers: Sequence[TiledLayer], strips: RowStrips) -> FusedStack | None
     if memo_key in strips.fastest:
         known = strips.fastest[memo_key]
         return known and strips.like(known[0], layers, *known[1])
-    fitting = _ordered(layers, strips)
-    near = [pair for pair in fitting[:TIMED] if pair[0].cycles <= NEAR * fitting[0][0].cycles]
+    fitting = _ordered(layers, strips)[: _most_timed(strips)]
+    near = [pair for pair in fitting if pair[0].cycles <= NEAR * fitting[0][0].cycles]
     if len(near) > 1:
         near.sort(key=lambda pair: cycles([Unit(layers=pair[0].layers, stack=pair[0])], strips.hw))
     strips.fastest[memo_key] = near[0] if near else None
@@ -294,7 +298,7 @@ def _ordered(
     Some that are not timed are missing: the closed form knows which are fast, so that the others
     are soon given up.
     """
-    candidates = _candidates(strips)
+    candidates, timed = _candidates(strips), _most_timed(strips)
     tried = ((strip, strips.size(layers, *strip)) for strip in candidates)
     sized = {strip: stack for strip, stack in tried if stack is not None}
     enough = LEFT_TO_STRIPS * min((stack.array for stack in sized.values()), default=0.0)
@@ -304,8 +308,8 @@ def _ordered(
         stack = strips.ordered(layers, *strip, limit * (1 + ROUNDING))
         if stack is not None:
             found[strip] = stack
-            fewest = nsmallest(TIMED, (stack.cycles for stack in found.values()))
-            limit = min([NEAR * fewest[0], *fewest[TIMED - 1 :]])
+            fewest = nsmallest(timed, (stack.cycles for stack in found.values()))
+            limit = min([NEAR * fewest[0], *fewest[timed - 1 :]])
             if fewest[0] <= enough:
                 break
     in_order = [(found[strip], strip) for strip in candidates if strip in found]

@@ -27,7 +27,7 @@ BEAM, KEPT = 5, 4096
 the measured networks take as many cycles.
 """
 
-BEAM_OF_SLOW, KEPT_OF_SLOW = 20, 16384
+BEAM_OF_SLOW, KEPT_OF_SLOW = 40, 65536
 """The same behind a slow memory, where stores and loads of the slots count, too."""
 
 _Ends = tuple[float, "_Ends"] | None

@@ -165,13 +165,15 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
 @pytest.mark.parametrize(
     ("clocks", "timed"),
     [
-        ((100, 120, 102, 101, 103, 200, 300, 400, 500), [100, 101]),  # no more than two
+        ((100, 120, 102, 101, 103, 200, 300, 400, 500), [100, 101, 102]),  # no more than three
         ((100, 120, 104, 102, 150, 200, 300, 400, 500), [100, 102]),
         ((100, 120, 104, 105, 150, 200, 300, 400, 500), []),  # nothing to choose from
     ],
 )
 def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monkeypatch):
-    """The clock of each strip is given, the walk finds the second that it times the fastest."""
+    """The clock of each strip is given, the walk finds the second that it times the fastest. Behind
+    a slow memory it times three.
+    """
     search, _ = chain_of(inverted(), slow(TINY, 2), monkeypatch)
     strips = (*fused_stack_choice.STRIPS, *fused_stack_choice.TALL)
     clock, tried = dict(zip(strips, clocks, strict=True)), []
@@ -202,7 +204,7 @@ def test_what_is_not_near_the_fastest_is_given_up_and_nothing_else(monkeypatch):
         found = fused_stack_choice._ordered(layers, strips)
         every = [strips.ordered(layers, *strip) for strip in fused_stack_choice.STRIPS]
         every = sorted((x for x in every if x is not None), key=lambda stack: stack.cycles)
-        near = [x for x in every[: fused_stack_choice.TIMED] if x.cycles <= 1.03 * every[0].cycles]
+        near = [x for x in every[:3] if x.cycles <= 1.03 * every[0].cycles]
         assert [stack for stack, _ in found][: len(near)] == near
         given_up += len(every) - len(found)
     assert given_up
