@@ -215,7 +215,8 @@ class Bounds:
             case "InstanceNormalization" | "GroupNormalization":
                 return True
             case "Resize":  # weights of a linear one are parts of the ratio
-                return not all(map(_is_pow2, self._ratios(node)))
+                linear = any(a.name == "mode" and a.s == b"linear" for a in node.attribute)
+                return linear and not all(map(_is_pow2, self._ratios(node)))
             case "LeakyRelu":
                 alpha = next((a.f for a in node.attribute if a.name == "alpha"), 0.01)
                 return not self.own and alpha * 2**15 % 1 != 0
