@@ -16,7 +16,7 @@ def last_writers(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int,
     found = {output: group_of[output] for output in outputs}
     joined = plan.layout.joined
     for node in dfg.nodes:
-        if node.kind is Kind.TUPLE_GET and node.operands[0] in joined and node.index in plan.uses:
+        if node.kind is Kind.TUPLE_GET and node.operands[0] in joined:
             writers = [group_of.get(i, BEFORE) for i in _inside(dfg, plan, node.index)]
         elif node.op == "concat" and node.index in joined:
             writers = [found.get(dfg.base(i), BEFORE) for i in elements(dfg, node.index)]

@@ -68,10 +68,7 @@ CASES = {
     "windows of a stream": (windowed(13, (2, 2), (4, 3), shifted=(False, True)), "permute"),
     "groups": (grouped(24, 4, (5, 7), scaled=False), "group_norm"),
     "instances": (grouped(10, 10, (6, 5), scaled=False), "layer_norm"),
-    "a packed image": (
-        patches(EMBEDDING.format(side=4), channels=3, patches=(4, 5)),
-        "conv",
-    ),
+    "a packed image": (patches(EMBEDDING.format(side=4), patches=(4, 5)), "conv"),
     "turned image": (permuted_pixels.network("patches", 9, (5, 3), (1, 4)), "permute"),
 }
 TWO_RESULTS = (
@@ -107,11 +104,10 @@ def test_a_norm_of_a_sum_in_whole_buffers_of_post_has_them_too(rtl):
 def test_a_norm_of_patches_that_are_stored_in_another_order_has_them_too(rtl, monkeypatch):
     """Post reads every other column of the sums, for the patches and for their norm."""
     monkeypatch.setattr(two_results, "fastest", lambda now, others, *_: next(iter(others), now))
-    patches = permuted_pixels.network(
-        "patches", 17, (4, 4), (2, 2), between=permuted_pixels.NORMALISED
-    )
+    between = permuted_pixels.NORMALISED
+    model = permuted_pixels.network("patches", 17, (4, 4), (2, 2), between=between)
     hw = norm_machine()
-    compiled = compile_model(patches, hw, Options(reuse_memory=False))
+    compiled = compile_model(model, hw, Options(reuse_memory=False))
     (first, second) = (compiled.plan.layers[group][0].shape for group in (0, 1))
     assert compiled.plan.two_results == {0: 1}
     assert first.column_parts == second.column_parts == 2

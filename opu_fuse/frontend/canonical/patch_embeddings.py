@@ -38,16 +38,16 @@ def _pack(graph: ir.Graph, node: ir.Node) -> bool:
     size, data = static_shape(x), constant(w)
     if x is None or w is None or size is None or data is None or data.ndim != 4:
         return False
-    filters, channels, side, cols = data.shape
-    window = {name: node.attributes.get_ints(name) for name in ("strides", "pads", "dilations")}
-    plain = {"strides": [side] * 2, "pads": [0] * 4, "dilations": [1] * 2}
-    if side == 1 or side != cols or any(list(v or plain[k]) != plain[k] for k, v in window.items()):
+    filters, channels, side, _ = data.shape
+    given = node.attributes.get_ints
+    strides, dilations = given("strides", (1, 1)), given("dilations", (1, 1))
+    if side == 1 or not data.shape[2:] == tuple(strides) == (side, side):
         return False
-    if window["strides"] is None or channels != size[1] or size[0] != 1:
+    if any(given("pads", ())) or tuple(dilations) != (1, 1) or channels != size[1]:
         return False
     if any(n % side for n in size[2:]) or sole_reader(x) is not node or not is_at_input(x):
         return False
-    patches = 1, channels * side**2, *(n // side for n in size[2:])
+    patches = size[0], channels * side**2, *(n // side for n in size[2:])
     own = {"blocksize": side}
     packed = move_before(node, "SpaceToDepth", [x], own, name=f"{node.name}/patch", shape=patches)
     weights = data.transpose(0, 2, 3, 1).reshape(filters, -1, 1, 1)

@@ -264,9 +264,7 @@ class _Graph:
         self, node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]
     ) -> np.ndarray | None:
         """Ratios of a Resize; None where they are not known."""
-        scales, sizes = (
-            self._constant(name) if name else None for name in (*node.input[2:], "", "")[:2]
-        )
+        scales, sizes = map(self._constant, (*node.input[2:], "", "")[:2])
         if scales is not None and scales.size:
             return scales
         source = self.producer.get(node.input[0])
