@@ -3,8 +3,8 @@
 //
 //   cycle   0         2                3            4           6              7         8          9
 //   value_i --------> [maximum - x] -> [+ table] -> norm memory -> term --+
-//        |            [x - zero] ------------------------------> x ------> [operands] -> [a * b] -+-> [- offset] --> ..
-//        |                                     4..6: factor, offset, shift ---^                   +--> opu_norm_statistics
+//        |            [x - zero] ------------------------------> x ------> [operands] -> [a * b] -> [- offset] -+-> ..
+//        |                                     4..6: factor, offset, shift ---^                                 +--> opu_norm_statistics
 //
 //   9 --> [shift by 16s] -> [by 4s] -> [by 1s] -> 12 -> [round] -> 13 -> [u * gain] -> [+ offset] -> 15 -> opu_round --> 18
 //   18 -> [norm_zero where there is no channel] -> two registers -> 21: value_o
@@ -76,9 +76,10 @@ module opu_norm
 
   logic signed [7:0] maximum [NORM_HALVES];  // of item 2, for each half of a beat
   logic [24:0] factor [NORM_HALVES];         // of item 6
-  logic signed [31:0] offset, offset_q [2];
+  logic signed [31:0] offset;
+  logic signed [32:0] less_q [2];  // the offset with its sign changed; 0 in passes of statistics
   logic [5:0] shift [NORM_HALVES], shift_q [NORM_HALVES][5];
-  logic [LANES-1:0][23:0] term;        // of item 8
+  logic [LANES-1:0][23:0] term;        // of item 9
   logic [LANES-1:0][8:0] centred;
 
   opu_norm_statistics u_statistics (
@@ -99,9 +100,10 @@ module opu_norm
   );
 
   always_ff @(posedge clk_i) begin
-    offset_q <= '{offset, offset_q[0]};
+    less_q <= '{norm_has_results(op_i) ? -33'(offset) : '0, less_q[0]};
     for (int unsigned h = 0; h < NORM_HALVES; h++) begin
-      shift_q[h] <= '{shift[h], shift_q[h][0], shift_q[h][1], shift_q[h][2], shift_q[h][3]};
+      // The reset keeps them out of the shift registers of LUTs, which take long to read.
+      shift_q[h] <= rst_ni ? '{shift[h], shift_q[h][0], shift_q[h][1], shift_q[h][2], shift_q[h][3]} : '{default: '0};
     end
   end
 
@@ -143,7 +145,7 @@ module opu_norm
     always_ff @(posedge clk_i) begin
       x_q <= '{value_i[8*l+:8], x_q[0]};
       below_q <= maximum[HALF] - x_q[1];
-      centred_q <= '{9'(x_q[1]) - (squares ? 9'(zero_i) : '0), centred_q[0], centred_q[1], centred_q[2]};
+      centred_q <= rst_ni ? '{9'(x_q[1]) - (squares ? 9'(zero_i) : '0), centred_q[0], centred_q[1], centred_q[2]} : '{default: '0};
       addr_q <= norm_addr_t'(table_i) + norm_addr_t'(below_q);
       unique case (op_i)
         NORM_EXPSUM, NORM_SOFTMAX, NORM_QUARTER_EXPSUM, NORM_QUARTER_EXPSUM_ODD, NORM_QUARTER_SOFTMAX: begin
@@ -163,46 +165,56 @@ module opu_norm
     end
 
     // Product, less the offset of the pixel.
-    logic signed [42:0] product_q, scaled_q;
-    assign term[l] = product_q[23:0];
+    logic signed [42:0] product_q, scaled_q;  // one slice, since nothing else reads the product
+    logic [8:0] value_q;
+    assign term[l] = scaled_q[23:0];
     always_ff @(posedge clk_i) begin
       product_q <= a_q * b_q;
-      centred[l] <= a_q[8:0];
-      scaled_q <= product_q - 43'(offset_q[1]);
+      scaled_q <= product_q + 43'(less_q[1]);
+      value_q <= a_q[8:0];
+      centred[l] <= rst_ni ? value_q : '0;
     end
 
     // Rounded shift to u, 25 bits: six bits more than the shift says. The lowest bit is the half; `rest`: bits below it
-    // were set; `over`: bits above matter, or u is the upper limit, which is not rounded up: then it is a limit. `ones`:
-    // the bits that all limits have in common, whatever the last step is.
+    // were set; `over`: bits above matter, so that it is a limit; `limit`: it is the upper one, which is not rounded up.
     logic signed [49:0] wide;
+    logic [2:0] some_q;         // sixteens of its bits: one is set
     logic signed [40:0] coarse_q, coarse;
     logic signed [28:0] middle_q, middle;
-    logic signed [25:0] fine_q;
-    logic [2:0] rest_q, over_q;   // after each step
+    logic signed [24:0] fine_q;
+    logic rest_q, rounds_q;
+    logic [2:0] over_q;           // after each step
     logic signed [24:0] u_q;
-    logic ones_q;
+    logic [2:0] differs_q;  // fours of bits above: not the sign
+    logic [4:0] full_q;     // fours of the bits that are 1 in each upper limit, whatever the last step is: all set
+    logic limit;
     logic negative_q;  // of item 12
     logic [1:0] sign_q;
-    logic [1:0] by_16, by_4, by_1;
+    logic [1:0] by_16, late_by_16, by_4, by_1;
     assign wide = {scaled_q, 7'd0};
     assign by_16 = shift_q[HALF][2][5:4];
+    assign late_by_16 = shift_q[HALF][3][5:4];
     assign by_4 = shift_q[HALF][3][3:2];
     assign by_1 = shift_q[HALF][4][1:0];
     assign coarse = coarse_q >>> 4 * 32'(by_4);
     assign middle = middle_q >>> by_1;
+    // middle[25:1] is 0 and ones: the ones that it has for each shift, the others below them and above, then the 0.
+    assign limit = middle_q[24] && full_q == '1 && (middle_q[3:1] | ~(3'h7 << by_1)) == '1
+        && (middle_q[27:25] | 3'h7 << by_1) == '1 && !middle[25];
     always_ff @(posedge clk_i) begin
       coarse_q <= 41'(wide >>> 16 * 32'(by_16));
-      rest_q[0] <= (wide & ~(50'h3_ffff_ffff_ffff << 16 * 32'(by_16))) != '0;
+      for (int unsigned n = 0; n < 3; n++) some_q[n] <= wide[16*n+:16] != '0;
       over_q[0] <= by_16 == '0 && wide[49:40] != {10{wide[49]}};
       middle_q <= coarse[28:0];
-      rest_q[1] <= rest_q[0] || (coarse_q[11:0] & ~(12'hfff << 4 * 32'(by_4))) != '0;
-      over_q[1] <= over_q[0] || coarse[40:28] != {13{coarse[40]}};
-      fine_q <= middle[25:0];
-      rest_q[2] <= rest_q[1] || (middle_q[2:0] & ~(3'h7 << by_1)) != '0;
-      ones_q <= &coarse[24:4];
-      over_q[2] <= over_q[1] || middle[28:25] != {4{middle[28]}} || (ones_q && middle[25:22] == 4'b0111 && middle[3:1] == '1);
+      rest_q <= (some_q & ~(3'd7 << late_by_16)) != '0 || (coarse_q[11:0] & ~(12'hfff << 4 * 32'(by_4))) != '0;
+      over_q[1] <= over_q[0];
+      for (int unsigned n = 0; n < 3; n++) differs_q[n] <= coarse[28+4*n+:4] != {4{coarse_q[40]}};
+      for (int unsigned n = 0; n < 5; n++) full_q[n] <= &coarse[4+4*n+:4];
+      fine_q <= middle[25:1];
+      rounds_q <= !limit && middle[0] && (middle[1] || rest_q || (middle_q[2:0] & ~(3'h7 << by_1)) != '0);
+      over_q[2] <= over_q[1] || differs_q != '0 || middle[28:25] != {4{middle[28]}};
       if (over_q[2]) u_q <= negative_q ? 25'h1000000 : 25'h0ffffff;
-      else u_q <= fine_q[25:1] + 25'(fine_q[0] && (fine_q[1] || rest_q[2]));
+      else u_q <= fine_q + 25'(rounds_q);
     end
     always_ff @(posedge clk_i) {negative_q, sign_q} <= {sign_q, wide[49]};
 

@@ -1,9 +1,9 @@
 // Sums of a pixel to the factor, offset and shift of its values, as opu_fuse/normalisation.py defines them
 // (`softmax_scaling`, `norm_scaling`, `rms_scaling`). One pixel per cycle, latency 22.
 //
-//   cycle 0       1          2           3        4             5                6
-//   values --> [absolute] -> [products] -> [sums] -> [n*S2 - S1**2] -> [* 2**8 + epsilon] -> [one of both] --+
-//   terms ---------------------------------------------------------(softmax: exponentials)----^
+//   cycle 0       1            2               3          4                5            6
+//   values --> [absolute] -> [products] ------------> [sums] -> [n*S2 - S1**2] -> [* 2**8 + epsilon] --+
+//   terms ------------------------------------------- (softmax: 0 + exponentials) --^
 //
 //   6 -> [bytes not 0] -> [highest byte] -> [its bits] -> [leading one] -> [fraction] -> 11 -> lines (2)
 //     -> [fall * along] -> [round] -> [inverse] -> 16 -> [* mantissa or count; * total] -> [sums] -> [width]
@@ -53,29 +53,43 @@ module opu_norm_scaling
 
   // ---- variance, or sum of exponentials -----------------------------------------------------------------------------
 
-  logic [40:0] terms_q [5];
-  logic signed [24:0] total_q [16];
-  logic [24:0] absolute_q, middle_q;
-  logic [23:0] low_square_q;
-  logic [25:0] high_square_q;
-  logic [33:0] low_q, high_q;           // count times halves of the squares
-  logic [48:0] mean_q, square_q, difference_q;
-  logic [57:0] variance_q, x_q;
+  logic [40:0] terms_q [3];
+  logic signed [24:0] total_q [17];
+  logic [24:0] absolute_q [2], middle_q, high_square_q [2];
+  logic [23:0] low_square_q [2];
+  logic [33:0] low_q [2];               // count times halves of the squares
+  logic [32:0] high_q;
+  // Where values only wait, tools make shift registers of LUTs, which take long to read; the last ones have a reset.
+  // From here on lower bits are a cycle ahead of the upper ones, which take their borrow and carry.
+  logic [13:0] low_difference_q;
+  logic [48:13] mean_q, square_q, difference_q;
+  logic [57:0] addend_q [2], x_q;
+  logic [21:0] low_x_q;
+  logic [36:0] high_x;
+  logic [48:13] difference;
+  logic unused_carry, unused_carries;  // the lowest bits of these sums, 1 and a carry, are the next one's carry
+  assign {difference, unused_carry} = {mean_q, 1'b1} + {~square_q, ~low_difference_q[13]};
+  assign {high_x, unused_carries} = {37'(difference_q), 1'b1} + {addend_q[1][57:21], low_x_q[21]};
   always_ff @(posedge clk_i) begin
-    terms_q <= '{terms_i, terms_q[0], terms_q[1], terms_q[2], terms_q[3]};
-    total_q[0] <= rms_i ? centre_i : values_i;
-    for (int unsigned s = 1; s < 16; s++) total_q[s] <= total_q[s-1];
-    absolute_q <= rms_i ? '0 : values_i[24] ? 25'(-values_i) : 25'(values_i);
-    low_square_q <= 24'(absolute_q[11:0]) * 24'(absolute_q[11:0]);
-    middle_q <= 25'(absolute_q[24:12]) * 25'(absolute_q[11:0]);
-    high_square_q <= 26'(absolute_q[24:12]) * 26'(absolute_q[24:12]);
-    low_q <= 34'(count_i) * 34'(terms_q[0][15:0]);
-    high_q <= 34'(count_i) * 34'(terms_q[0][31:16]);
-    mean_q <= 49'({high_q, 16'd0}) + 49'(low_q);
-    square_q <= 49'({high_square_q, low_square_q}) + 49'({middle_q, 13'd0});
-    difference_q <= mean_q - square_q;
-    variance_q <= {1'b0, difference_q, 8'd0} + 58'(epsilon_i);
-    x_q <= softmax_i ? 58'(terms_q[4]) : variance_q;
+    terms_q <= '{terms_i, terms_q[0], terms_q[1]};
+    total_q[0] <= softmax_i ? '0 : rms_i ? centre_i : values_i;
+    for (int unsigned s = 1; s < 17; s++) total_q[s] <= total_q[s-1];
+    if (!rst_ni) {total_q[15], total_q[16]} <= '0;
+    absolute_q <= '{rms_i ? '0 : values_i[24] ? 25'(-values_i) : 25'(values_i), absolute_q[0]};
+    // Each sum is that of a slice: its own product, and one that has passed the output register of another.
+    low_square_q <= '{24'(absolute_q[0][11:0]) * 24'(absolute_q[0][11:0]), low_square_q[0]};
+    high_square_q <= '{25'(absolute_q[0][24:12]) * 25'(absolute_q[0][24:12]), high_square_q[0]};
+    middle_q <= 25'(absolute_q[1][24:12]) * 25'(absolute_q[1][11:0]);
+    square_q <= 36'(middle_q) + {high_square_q[1], low_square_q[1][23:13]};
+    low_q <= '{34'(count_i) * 34'(terms_q[0][15:0]), low_q[0]};
+    high_q <= 33'(count_i) * 33'(terms_q[1][31:16]);
+    mean_q[15:13] <= low_q[1][15:13];
+    mean_q[48:16] <= high_q + 33'(low_q[1][33:16]);
+    low_difference_q <= softmax_i ? '0 : 14'(low_q[1][12:0]) - 14'(low_square_q[1][12:0]);
+    difference_q <= softmax_i ? '0 : difference;
+    addend_q <= '{softmax_i ? 58'(terms_q[2]) : 58'(epsilon_i), addend_q[0]};
+    low_x_q <= 22'({low_difference_q[12:0], 8'd0}) + 22'(addend_q[0][20:0]);
+    x_q <= {high_x, low_x_q[20:0]};
   end
 
   // ---- leading one --------------------------------------------------------------------------------------------------
@@ -109,12 +123,14 @@ module opu_norm_scaling
     fraction_q <= aligned[30:11];
     exponent_q[0] <= {byte_q[2], ~zeros_q};
     for (int unsigned s = 1; s < 8; s++) exponent_q[s] <= exponent_q[s-1];
+    if (!rst_ni) {exponent_q[7], late_x_q[1]} <= '0;
   end
 
   // ---- reciprocal or inverse root: a line, and the place on it ------------------------------------------------------
 
-  logic [8:0] line;
-  logic [35:0] line_q, late_line_q;
+  logic [2:0][35:0] lines_q;            // for roots of even and odd exponents, for reciprocals
+  logic odd_q;
+  logic [35:0] line_q;
   logic [12:0] along_q [2];
   logic [26:0] fall_q;
   logic [14:0] dropped_q;
@@ -124,15 +140,15 @@ module opu_norm_scaling
   logic [21:0] value;
   logic [26:0] fallen;
   /* verilator lint_on UNUSEDSIGNAL */
-  assign line = softmax_i ? {2'b10, fraction_q[19:13]} : {1'b0, exponent_q[0][0], fraction_q[19:13]};
   assign fallen = fall_q + 27'd4096;
   assign value = start_q[1] - 22'(dropped_q);
   always_ff @(posedge clk_i) begin
-    line_q <= NORM_LINES[line];
-    late_line_q <= line_q;
+    for (int unsigned n = 0; n < 3; n++) lines_q[n] <= NORM_LINES[{2'(n), fraction_q[19:13]}];
+    odd_q <= exponent_q[0][0];
+    line_q <= lines_q[softmax_i ? 2'd2 : {1'b0, odd_q}];
     along_q <= '{softmax_i ? {fraction_q[12:1], 1'b0} : fraction_q[12:0], along_q[0]};
-    fall_q <= 27'(late_line_q[35:22]) * 27'(along_q[1]);
-    start_q <= '{late_line_q[21:0], start_q[0]};
+    fall_q <= 27'(line_q[35:22]) * 27'(along_q[1]);
+    start_q <= rst_ni ? '{line_q[21:0], start_q[0]} : '{default: '0};
     dropped_q <= 15'(fallen >> 13);
     inverse_q <= value[21] ? '1 : value[20:4];
   end
@@ -140,11 +156,10 @@ module opu_norm_scaling
   // ---- factor and offset --------------------------------------------------------------------------------------------
 
   logic [17:0] multiplicand_q;
-  logic [34:0] factor_q, wide_factor_q;
+  logic [16:0] late_inverse_q;
+  logic [34:0] factor_q, wide_factor_q, late_factor_q;
+  logic [28:0] low_offset_q [2];
   logic signed [29:0] high_offset_q;
-  logic [28:0] low_offset_q;
-  logic signed [41:0] wide_offset_q;
-  logic [34:0] late_factor_q;
   logic signed [41:0] late_offset_q;
   logic [3:0] narrow, narrow_q;
   // Values at each step of the narrowing; their lowest bit is the half, `rest`: bits below it were set.
@@ -168,12 +183,13 @@ module opu_norm_scaling
   always_ff @(posedge clk_i) begin
     multiplicand_q <= softmax_i ? 18'(mantissa_i) : count_i;
     factor_q <= 35'(inverse_q) * 35'(multiplicand_q);
-    high_offset_q <= 30'(signed'(total_q[15][24:12])) * 30'(signed'({1'b0, inverse_q}));
-    low_offset_q <= 29'(total_q[15][11:0]) * 29'(inverse_q);
     wide_factor_q <= factor_q + (softmax_i ? 35'h8000 : '0);
-    wide_offset_q <= {high_offset_q, 12'd0} + 42'(low_offset_q);
     late_factor_q <= softmax_i ? wide_factor_q >> 16 : wide_factor_q;
-    late_offset_q <= softmax_i ? '0 : wide_offset_q;
+    late_inverse_q <= inverse_q;
+    low_offset_q <= '{29'(total_q[15][11:0]) * 29'(inverse_q), low_offset_q[0]};
+    high_offset_q <= 30'(signed'(total_q[16][24:12])) * 30'(signed'({1'b0, late_inverse_q}));
+    late_offset_q[11:0] <= low_offset_q[1][11:0];
+    late_offset_q[41:12] <= high_offset_q + 30'(low_offset_q[1][28:12]);
     narrow_q <= narrow;
     coarse_factor_q <= factor_half >> 4 * 32'(by_4);
     coarse_offset_q <= offset_half >>> 4 * 32'(by_4);

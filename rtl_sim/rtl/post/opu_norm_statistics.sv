@@ -7,7 +7,7 @@
 //                                                                                   |  +---- memory, read two cycles before
 //                                                                                   +--> opu_norm_scaling --> memory
 //
-// item_i:    items of the unit; terms_i, values_i belong to the one of 8 cycles before. Lanes without a channel have terms
+// item_i:    items of the unit; terms_i, values_i belong to the one of 9 cycles before. Lanes without a channel have terms
 //            of 0, and values of 0, or -128 in a pass of maxima.
 // maximum_o: of the pixel of the item 2 cycles before. factor_o, offset_o, shift_o: 6 cycles before.
 // A pixel is in a block once, and a block begins POST_HOLD cycles after the one before at least: sums are written long
@@ -42,9 +42,9 @@ module opu_norm_statistics
   localparam int unsigned PIXEL_BITS = $clog2(PIXELS);
   localparam int unsigned LEVELS = $clog2(LANES);
   localparam int unsigned INPUTS = 1 << LEVELS;
-  localparam int unsigned IN = 8;               // cycles until terms_i
+  localparam int unsigned IN = 9;               // cycles until terms_i
   localparam int unsigned WORD = IN + LEVELS + 1;  // until the sum of a word
-  localparam int unsigned LATE = WORD + 1;      // until its sum with those of other blocks
+  localparam int unsigned LATE = WORD + 2;      // until its sum with those of other blocks
   localparam int unsigned READ = WORD - 2;
   typedef logic [PIXEL_BITS-1:0] pixel_t;
 
@@ -61,7 +61,9 @@ module opu_norm_statistics
 
   pixel_t pixel_q;
   logic first_q, pass_begins_q, block_begins_q;
-  logic [17:0] channels_q, count_q;
+  logic counts_q, restarts_q;
+  logic [7:0] added_q, idle_q;
+  logic [17:0] channels_q, count_q;  // values of a map, or channels of whole words and those of a pixel
   logic signed [24:0] zeros_q;      // count times the zero point
   logic [56:0] epsilon_q;
   place_t place, place_q [LATE];    // by the cycles since they entered, less one
@@ -92,18 +94,18 @@ module opu_norm_statistics
     end else if (item_i.valid && quarters) begin
       pixel_q <= pixel_q + pixel_t'(1);
     end
-    if (item_i.valid && item_i.beat == LAST_BEAT) begin
-      if (sums_map) channels_q <= (pass_begins_q ? '0 : channels_q) + 18'(WORD_CHANNELS) - (item_i.last_block ? 18'(idle_i) : '0);
-      else if (pass_begins_q) channels_q <= 18'(WORD_CHANNELS);
-      else if (block_begins_q) channels_q <= channels_q + 18'(WORD_CHANNELS);
-    end
-    count_q <= channels_q - (sums_map ? '0 : 18'(idle_i));
+    counts_q <= item_i.valid && item_i.beat == LAST_BEAT && (sums_map || block_begins_q);
+    restarts_q <= pass_begins_q;
+    added_q <= 8'(WORD_CHANNELS) - (sums_map && item_i.last_block ? idle_i : '0);
+    if (counts_q) channels_q <= (restarts_q ? '0 : channels_q) + 18'(added_q);
+    idle_q <= sums_map ? '0 : idle_i;
+    count_q <= channels_q - 18'(idle_q);
     zeros_q <= 25'(signed'({1'b0, count_q})) * 25'(zero_i);
     epsilon_q <= 57'(scale_i) << shift_i[5:0];
     place_q[0] <= place;
     for (int unsigned s = 1; s < LATE; s++) place_q[s] <= place_q[s-1];
     if (!rst_ni) begin
-      for (int unsigned s = 0; s < LATE; s++) place_q[s].valid <= 1'b0;
+      for (int unsigned s = 0; s < LATE; s++) place_q[s] <= '0;
     end
   end
 
@@ -167,20 +169,33 @@ module opu_norm_statistics
   // ---- sums of the blocks -------------------------------------------------------------------------------------------
 
   /* verilator lint_off UNUSEDSIGNAL */  // some fields are of other cycles, some for assertions
-  place_t word, late, reader, maximum_reader;
+  place_t word, next, late, reader, maximum_reader;
   logic pending;                    // some scaling is not complete
   /* verilator lint_on UNUSEDSIGNAL */
+  // Sums of exponentials or squares have 41 bits: the lower 20, a cycle ahead of the others, and a carry.
   logic [65:0] sums, sums_d;
-  logic [40:0] terms_q;             // exponentials or squares
+  logic [65:20] sums_q;
+  logic [20:0] low_terms_q;
+  logic [31:20] word_high_q;
+  logic [40:0] terms_q;
+  logic signed [16:0] late_value_q;
   logic signed [24:0] values_q;
   logic signed [7:0] maximum_q [NORM_HALVES];
   assign word = place_q[WORD-1];
+  assign next = place_q[WORD];
   assign late = place_q[LATE-1];
 
   always_ff @(posedge clk_i) begin
+    sums_q <= sums[65:20];
+    word_high_q <= word_terms_q[31:20];
+    late_value_q <= word_value_q;
     if (!sums_map || (word.valid && word.whole)) begin
-      terms_q <= (word.first ? '0 : sums_map ? terms_q : sums[40:0]) + 41'(word_terms_q);
-      values_q <= (word.first ? '0 : sums_map ? values_q : signed'(sums[65:41])) + 25'(word_value_q);
+      low_terms_q <= (word.first ? '0 : 21'(sums_map ? low_terms_q[19:0] : sums[19:0])) + 21'(word_terms_q[19:0]);
+    end
+    if (!sums_map || (next.valid && next.whole)) begin
+      terms_q[19:0] <= low_terms_q[19:0];
+      terms_q[40:20] <= (next.first ? '0 : sums_map ? terms_q[40:20] : sums_q[40:20]) + 21'(word_high_q) + 21'(low_terms_q[20]);
+      values_q <= (next.first ? '0 : sums_map ? values_q : signed'(sums_q[65:41])) + 25'(late_value_q);
     end
     for (int unsigned h = 0; h < NORM_HALVES; h++) begin
       maximum_q[h] <= (!word.first && maximum_o[h] > word_most_q[h]) ? maximum_o[h] : word_most_q[h];
@@ -298,8 +313,8 @@ module opu_norm_statistics
       .OUTPUT_REGISTER(1'b1)
   ) u_maxima (
       .clk_i,
-      .we_i   (late.valid && late.whole && maxima),
-      .waddr_i(late.pixel),
+      .we_i   (next.valid && next.whole && maxima),
+      .waddr_i(next.pixel),
       .wdata_i(maxima_d),
       .re_i   (maximum_reader.valid && (!maxima || maximum_reader.whole)),
       .raddr_i(maximum_reader.pixel),
