@@ -6,8 +6,13 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from opu_fuse.hw import unit_rates
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.forking import Forking
 from opu_fuse.tiling.tile import Span
+
+INSTRUCTION_BYTES = 16
+"""Of an instruction with its parameters: four words; 14 to 33 bytes in what was measured."""
 
 
 class TooLate(Exception):
@@ -35,15 +40,32 @@ class Memory(Forking):
     used: cycles in which bytes moved.
     """
 
-    def __init__(self, bytes_per_cycle: float) -> None:
-        self._rate = bytes_per_cycle
+    def __init__(self, hw: HwSpec) -> None:
+        self._rate = hw.dram.rate
         self.used = 0.0
         self._busy = [(0.0, 0.0)]  # cycle spans, ascending
+        prefetched = unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes
+        self._instruction_bytes = 0
+        if hw.dram.is_slow:  # else words that are not prefetched take too little of it
+            self._instruction_bytes = INSTRUCTION_BYTES
+            prefetched //= 2  # between those of short and long programs
+        self._move(0, prefetched)  # goes first
+        self._to_fetch = -prefetched  # bytes of instructions
 
     def detach(self) -> None:
         self._busy = self._busy.copy()
 
-    def move(self, start: float, size: int) -> float:
+    def fetch(self, instructions: int) -> None:
+        """Count instructions: their words move with the next transfer."""
+        self._to_fetch += instructions * self._instruction_bytes
+
+    def transfer(self, start: float, size: int) -> float:
+        """Move bytes and the instruction words up to here; return the cycle after the last one."""
+        self.fetch(1)
+        fetched, self._to_fetch = max(self._to_fetch, 0), min(self._to_fetch, 0)
+        return self._move(start, size + fetched)
+
+    def _move(self, start: float, size: int) -> float:
         """Reserve the first idle cycles from `start` on; return the cycle after the last byte."""
         left, at = size / self._rate, start
         self.used += left

@@ -1,8 +1,8 @@
 """Predicted times of a tile schedule: what every operation waits for, and how long it takes.
 
 The times are those of `hw/unit_rates.py`. Four engines run their instructions in order; loads and
-stores share the memory bandwidth (`Dram.rate`). The model leaves out the edges of bursts, pages,
-instruction words after the first, and waits for memory that later maps reuse.
+stores share the memory bandwidth (`Dram.rate`), behind a slow memory with instruction words. The
+model leaves out the edges of bursts, pages, and waits for memory that later maps reuse.
 """
 
 from collections import defaultdict
@@ -64,8 +64,7 @@ class TimeSink(Forking):
         self._widths[Space.WEIGHT] = hw.buffers.weight.width
         self._bank_words = hw.buffers.feature.bank_words
         self._name_buffers()
-        self.memory = Memory(hw.dram.rate)
-        self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
+        self.memory = Memory(hw)
         self.end, self.counted, self.swept, self.deadline = 0.0, 0.0, 0.0, inf
         self.spent: dict[int, float] = defaultdict(float)
         self.idle: list[float] = []
@@ -175,7 +174,7 @@ class TimeSink(Forking):
     def _move(self, size: int, after: float) -> float:
         """Load bytes from DRAM, not before `after`; return when they are complete."""
         start = ISSUE + max(self._load_ready, after)
-        moved = self.memory.move(start, size)
+        moved = self.memory.transfer(start, size)
         self._load_ready = max(start, moved - 1)  # addresses are issued before the data arrives
         return moved + self._latency
 
@@ -260,6 +259,7 @@ class TimeSink(Forking):
         sweeps, setup, length, early = timing
         images = sweeps if step.image is not None else sweeps * images
         self.swept += images * length
+        self.memory.fetch(images)
         for _ in range(images):
             first = max(start + setup, self._swept)
             if dense:
@@ -350,6 +350,7 @@ class TimeSink(Forking):
             self._post_held = last + hold if hold else 0.0  # a norm uses its parameters until then
             self._post_ready = start = last + count
             self._post_done = start + drain
+            self.memory.fetch(1)
 
     def store(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer the output to DRAM."""
@@ -392,6 +393,6 @@ class TimeSink(Forking):
     def _store(self, bank: int, words: int, least: float = 0.0) -> None:
         """Store words of an output bank to DRAM, in so many cycles at least."""
         start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
-        moved = max(self.memory.move(start, words * self._word), start + least)
+        moved = max(self.memory.transfer(start, words * self._word), start + least)
         self._store_ready = max(start, moved - 1)
         self._outputs.reusable[bank] = moved

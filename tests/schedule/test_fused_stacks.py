@@ -159,7 +159,7 @@ def test_the_images_of_a_batch_follow_each_other_without_a_gap():
 
 
 def test_each_cascade_is_told_with_its_own_figures():
-    found, _ = compiled(inverted(), slow(TINY, 2), Options())
+    found, _ = compiled(inverted(), slow(TINY, 1), Options())
     plan = found.plan
     tried = {trial.fused.groups: trial for trial in plan.stack_trials}
     lines = list(unit_lines(plan))
