@@ -150,10 +150,8 @@ def test_softmaxes_of_one_scale_load_their_exponentials_once(rng):
     assert_exact(found, hw, rng, (None, 1))
 
 
-@pytest.mark.parametrize(
-    ("channels", "rate", "wrong_by"), [(32, 2, 0.012), (32, 4, 0.01), (64, 4, 0.01)]
-)
-def test_attention_on_a_slow_memory_takes_the_cycles_that_are_predicted(channels, rate, wrong_by):
+@pytest.mark.parametrize(("channels", "rate"), [(32, 2), (32, 4), (64, 4)])
+def test_attention_on_a_slow_memory_takes_the_cycles_that_are_predicted(channels, rate):
     """Loads of keys and values wait for the store of the layer that computes them: else the
     prediction of the last case would be 1.6 % too low.
     """
@@ -161,7 +159,7 @@ def test_attention_on_a_slow_memory_takes_the_cycles_that_are_predicted(channels
     found = compile_model(attention_blocks.transformer(50, channels, 2), hw)
     predicted = sum(group.cycles for group in found.bundle.groups)
     cycles = run_cycle(found.bundle, hw).counters["cycles"]
-    assert predicted == pytest.approx(cycles, rel=wrong_by)
+    assert predicted == pytest.approx(cycles, rel=0.01)
 
 
 def test_a_first_layer_starts_with_small_parts_of_an_image_that_stays(monkeypatch):
