@@ -59,7 +59,6 @@ module opu_norm_scaling
   logic [23:0] low_square_q [2];
   logic [33:0] low_q [2];               // count times halves of the squares
   logic [32:0] high_q;
-  // Where values only wait, tools make shift registers of LUTs, which take long to read; the last ones have a reset.
   // From here on lower bits are a cycle ahead of the upper ones, which take their borrow and carry.
   logic [13:0] low_difference_q;
   logic [48:13] mean_q, square_q, difference_q;
@@ -74,7 +73,7 @@ module opu_norm_scaling
     terms_q <= '{terms_i, terms_q[0], terms_q[1]};
     total_q[0] <= softmax_i ? '0 : rms_i ? centre_i : values_i;
     for (int unsigned s = 1; s < 17; s++) total_q[s] <= total_q[s-1];
-    if (!rst_ni) {total_q[15], total_q[16]} <= '0;
+    if (!rst_ni) {total_q[15], total_q[16]} <= '0;  // else they are in shift registers of LUTs, which take long to read
     absolute_q <= '{rms_i ? '0 : values_i[24] ? 25'(-values_i) : 25'(values_i), absolute_q[0]};
     // Each sum is that of a slice: its own product, and one that has passed the output register of another.
     low_square_q <= '{24'(absolute_q[0][11:0]) * 24'(absolute_q[0][11:0]), low_square_q[0]};
